@@ -1,0 +1,77 @@
+"""A whole DeepSpeedJob, as the API server stores it."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from deepspeed_operator.api.markers import Cel
+from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
+from deepspeed_operator.api.spec import DeepSpeedJobSpec, Model
+from deepspeed_operator.api.status import DeepSpeedJobStatus
+
+# While a run is not terminal its definition stays: only `suspend`, or everything together with `runId`, may change.
+# dsConfig and template are opaque to CEL; the operator keeps a run's configuration and says so in a finding.
+_FROZEN_FIELDS = (
+    "nodes", "slotsPerNode", "image", "training", "dsConfigFrom", "deepspeedVersion", "sharedMemory", "lifecycle",
+)  # fmt: skip
+_OPTIONAL_FIELDS = frozenset({"slotsPerNode", "image", "dsConfigFrom", "deepspeedVersion", "sharedMemory", "lifecycle"})
+
+
+def _same(field: str) -> str:
+    new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    if field not in _OPTIONAL_FIELDS:
+        return f"{new} == {old}"
+    return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
+
+
+_RUN_IN_PROGRESS = (
+    "has(oldSelf.status) && has(oldSelf.status.attempt) && !(has(oldSelf.status.conditions) && "
+    "oldSelf.status.conditions.exists(c, (c.type == 'Complete' || c.type == 'Failed') && c.status == 'True'))"
+)
+
+NAME_RULE = Cel(
+    f"self.metadata.name.size() <= {NAME_MAX_LENGTH} && self.metadata.name.matches('{NAME_PATTERN}')",
+    f"metadata.name: at most {NAME_MAX_LENGTH} characters, lower-case letters, digits and -, beginning with a letter: "
+    "pods and a Service are named after the job",
+)
+RUNNING_SPEC_RULES = tuple(
+    Cel(
+        f"!({_RUN_IN_PROGRESS}) || self.spec.runId != oldSelf.spec.runId || ({_same(field)})",
+        f"spec.{field}: cannot change while a run is in progress; change spec.runId together with it to replace the "
+        "run by a new one, or wait until the job is Complete or Failed",
+    )
+    for field in _FROZEN_FIELDS
+)
+
+
+class ObjectMeta(Model):
+    """The part of metadata that decides anything here."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class DeepSpeedJob(Model):
+    """Runs multi-node DeepSpeed training: pods, hostfile and configuration from one object."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: ObjectMeta
+    spec: DeepSpeedJobSpec
+    status: DeepSpeedJobStatus = DeepSpeedJobStatus()
+
+
+class DeepSpeedJobSchema(Model):
+    """The part of a DeepSpeedJob that the CRD describes, with the rules that see the whole object."""
+
+    spec: DeepSpeedJobSpec = Field(description="What to train, where, and with which DeepSpeed configuration.")
+    status: DeepSpeedJobStatus | None = Field(default=None, description="What is the case, why, and what came of it.")
+
+
+ROOT_RULES: tuple[Cel, ...] = (NAME_RULE, *RUNNING_SPEC_RULES)
+Root = Annotated[DeepSpeedJobSchema, *ROOT_RULES]

@@ -1,0 +1,67 @@
+"""Annotations by which a pydantic type says what only a CRD schema can say."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+JsonSchema = dict[str, Any]
+
+
+class Marker:
+    """Adds Kubernetes schema extensions to the JSON schema of the annotated type."""
+
+    def extension(self) -> JsonSchema:
+        raise TypeError("a marker defines its extension")
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchema:
+        schema = dict(handler(core))  # beside a reference, not inside the type that other fields share
+        for key, value in self.extension().items():
+            schema[key] = [*schema.get(key, []), *value] if isinstance(value, list) else value
+        return schema
+
+
+@dataclass(frozen=True)
+class Cel(Marker):
+    """A validation rule that the API server evaluates; `message` names the field and what to write instead."""
+
+    rule: str
+    message: str
+
+    def extension(self) -> JsonSchema:
+        return {"x-kubernetes-validations": [{"rule": self.rule, "message": self.message}]}
+
+
+@dataclass(frozen=True)
+class ListMap(Marker):
+    """A list whose items are merged by one key."""
+
+    key: str
+
+    def extension(self) -> JsonSchema:
+        return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [self.key]}
+
+
+@dataclass(frozen=True)
+class Atomic(Marker):
+    """A list that one applier owns whole."""
+
+    def extension(self) -> JsonSchema:
+        return {"x-kubernetes-list-type": "atomic"}
+
+
+@dataclass(frozen=True)
+class FreeForm(Marker):
+    """An object that the API server stores as it was written; the operator judges its content."""
+
+    def extension(self) -> JsonSchema:
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+@dataclass(frozen=True)
+class IntOrString(Marker):
+    """A Kubernetes quantity: `16Gi`, or a plain number of bytes."""
+
+    def extension(self) -> JsonSchema:
+        return {"x-kubernetes-int-or-string": True}

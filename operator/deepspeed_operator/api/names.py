@@ -1,0 +1,58 @@
+"""Names that a cluster sees: the API group, labels, mount paths and the children's names."""
+
+from typing import Final
+
+GROUP: Final = "deepspeed-operator.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "DeepSpeedJob"
+PLURAL: Final = "deepspeedjobs"
+SINGULAR: Final = "deepspeedjob"
+SHORT_NAME: Final = "dsj"
+
+OPERATOR: Final = "deepspeed-operator"
+TRAINER: Final = "trainer"
+
+NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+NAME_MAX_LENGTH: Final = 50
+
+LABEL_JOB_NAME: Final = f"{GROUP}/job-name"
+LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+LABEL_INDEX: Final = f"{GROUP}/index"
+
+JOB_DIRECTORY: Final = "/etc/deepspeed-operator"
+FILES_DIRECTORY: Final = "/etc/deepspeed-operator-files"
+WORKSPACE: Final = "/workspace"
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 -- the kernel's name, not a temporary file of ours
+AGENT: Final = f"{JOB_DIRECTORY}/agent"
+HOSTFILE: Final = "hostfile"
+CONFIG_FILE: Final = "ds_config.json"
+PLAN_FILE: Final = "plan.json"
+CONFIG_PATH: Final = f"{JOB_DIRECTORY}/{CONFIG_FILE}"
+
+VOLUME_JOB: Final = "deepspeed-operator-job"
+VOLUME_FILES: Final = "deepspeed-operator-files"
+VOLUME_WORKSPACE: Final = "deepspeed-operator-workspace"
+VOLUME_SHARED_MEMORY: Final = "deepspeed-operator-shm"
+OUR_VOLUMES: Final = (VOLUME_JOB, VOLUME_FILES, VOLUME_WORKSPACE, VOLUME_SHARED_MEMORY)
+
+ENV_INDEX: Final = "DEEPSPEED_OPERATOR_INDEX"
+ENV_POD: Final = "DEEPSPEED_OPERATOR_POD"
+ENV_POD_UID: Final = "DEEPSPEED_OPERATOR_POD_UID"
+ENV_NODE: Final = "DEEPSPEED_OPERATOR_NODE"
+
+
+def config_map_name(job: str, attempt: int) -> str:
+    """Name of the immutable ConfigMap of one attempt."""
+    return f"{job}-{attempt}"
+
+
+def pod_name(job: str, attempt: int, index: int) -> str:
+    """Name, and hostname, of the pod with this index in one attempt."""
+    return f"{job}-{attempt}-{index}"
+
+
+def host_name(job: str, attempt: int, index: int) -> str:
+    """The pod's name in the hostfile: resolved through the job's headless Service."""
+    return f"{pod_name(job, attempt, index)}.{job}"

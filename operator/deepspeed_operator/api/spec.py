@@ -1,0 +1,217 @@
+"""The spec of a DeepSpeedJob: what a user writes. Field descriptions are what `kubectl explain` prints."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
+from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
+
+
+class Model(BaseModel):
+    """camelCase outside, snake_case inside. Unknown keys are the API server's to refuse or prune."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+
+class Launcher(StrEnum):
+    RANKS = "Ranks"
+    DEEPSPEED = "DeepSpeed"
+    NONE = "None"
+
+
+class Integration(StrEnum):
+    NONE = "None"
+    ACCELERATE = "Accelerate"
+    LIGHTNING = "Lightning"
+
+
+Argument = Annotated[str, Field(max_length=4096)]
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+
+
+class Files(Model):
+    """Files of a ConfigMap that the ranks find in their working directory."""
+
+    config_map: ObjectName = Field(
+        description="Name of a ConfigMap in the job's namespace. Each key becomes a file in /workspace, "
+        "which is writable and the ranks' working directory."
+    )
+
+
+class Training(Model):
+    """The program that every rank runs."""
+
+    script: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="Path of a Python script, relative to the working directory or absolute. Example: train.py",
+    )
+    module: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="Name of a Python module, run as `python -m`. Example: my_package.train",
+    )
+    command: Annotated[list[Argument], Atomic()] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="A program and its first arguments, for anything that is not a Python script or module. "
+        "With launcher Ranks every rank runs it, with launcher None every pod runs it once.",
+    )
+    args: Annotated[list[Argument], Atomic()] = Field(
+        default=[],
+        max_length=1024,
+        description="Arguments of the program. $(NAME) is replaced by the rank's variable NAME, $$(NAME) stays as "
+        "$(NAME). Example: [--deepspeed, $(DEEPSPEED_CONFIG)]",
+    )
+    config_path: str = Field(
+        default=CONFIG_PATH,
+        min_length=2,
+        max_length=1024,
+        pattern=r"^/[^:]*[^/:]$",
+        description="Absolute path at which the ranks find dsConfig as a JSON file; it may cover a file of the image. "
+        "The variable DEEPSPEED_CONFIG holds this path.",
+    )
+    integration: Integration = Field(
+        default=Integration.NONE,
+        description="The framework that calls DeepSpeed: sets the variables by which it finds the configuration. "
+        "Accelerate: ACCELERATE_USE_DEEPSPEED and ACCELERATE_DEEPSPEED_CONFIG_FILE; "
+        "Lightning: PL_DEEPSPEED_CONFIG_PATH; None: nothing (the Hugging Face Trainer takes the path as an argument).",
+    )
+    launcher: Launcher = Field(
+        default=Launcher.RANKS,
+        description="Who starts the ranks. Ranks: the operator's agent starts slotsPerNode processes a pod, with RANK, "
+        "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set. DeepSpeed: the `deepspeed` command line of the image, "
+        "with the job's hostfile. None: the command runs once a pod and starts its ranks itself (torchrun, "
+        "accelerate launch); NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT and PET_* are set.",
+    )
+    python: str = Field(
+        default="python3",
+        min_length=1,
+        max_length=1024,
+        description="The ranks' Python interpreter, by name or absolute path. Example: /opt/conda/bin/python",
+    )
+    files: Files | None = Field(default=None, description="Files put into the ranks' working directory.")
+
+
+class ConfigSource(Model):
+    """A ds_config in a ConfigMap."""
+
+    config_map: ObjectName = Field(description="Name of a ConfigMap in the job's namespace.")
+    key: str = Field(
+        default=CONFIG_FILE,
+        min_length=1,
+        max_length=253,
+        pattern=r"^[-._a-zA-Z0-9]+$",
+        description="Key whose value is the DeepSpeed configuration, as JSON.",
+    )
+
+
+class Lifecycle(Model):
+    """Limits in time."""
+
+    startup_deadline_seconds: int = Field(
+        default=1800,
+        ge=10,
+        le=604_800,
+        description="The attempt fails if its ranks do not all run this many seconds after it began: unschedulable "
+        "pods, images that cannot be pulled and peers that never answer end here.",
+    )
+
+
+EXACTLY_ONE_PROGRAM = Cel(
+    "[has(self.script), has(self.module), has(self.command)].filter(set, set).size() == 1",
+    "spec.training: set exactly one of script, module and command",
+)
+LAUNCHER_NONE_NEEDS_COMMAND = Cel(
+    "self.launcher != 'None' || has(self.command)",
+    "spec.training.command: launcher None runs a command once per pod; write the command that starts the ranks, "
+    "or choose launcher Ranks for a script or module",
+)
+LAUNCHER_DEEPSPEED_NEEDS_PYTHON = Cel(
+    "self.launcher != 'DeepSpeed' || !has(self.command)",
+    "spec.training.command: launcher DeepSpeed starts a script or a module; use spec.training.script or module, "
+    "or launcher None for a command that starts the ranks itself",
+)
+ONE_CONFIG_SOURCE = Cel(
+    "!(has(self.dsConfig) && has(self.dsConfigFrom))",
+    "spec.dsConfigFrom: dsConfig and dsConfigFrom exclude each other; remove one of them",
+)
+
+
+class DeepSpeedJobSpec(Model):
+    """What to train, where, and with which DeepSpeed configuration."""
+
+    nodes: int = Field(
+        default=1,
+        ge=1,
+        le=10_000,
+        description="Number of pods. Each is one host of the DeepSpeed hostfile and runs slotsPerNode ranks.",
+    )
+    slots_per_node: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Ranks per pod, usually the GPUs of a node. Unset: the accelerator limit of the template's trainer "
+        "container (nvidia.com/gpu and others), else 1. If the template sets no accelerator limit, nvidia.com/gpu is "
+        "limited to this number; a limit of 0 in the template means: train on CPU.",
+    )
+    image: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Image of the trainer container; short for spec.template.spec.containers[].image. It needs "
+        "python3 (3.8 or newer), PyTorch and DeepSpeed, and nothing of the operator.",
+    )
+    training: Annotated[
+        Training, EXACTLY_ONE_PROGRAM, LAUNCHER_NONE_NEEDS_COMMAND, LAUNCHER_DEEPSPEED_NEEDS_PYTHON
+    ] = Field(description="The program that every rank runs.")
+    ds_config: Annotated[dict[str, Any], FreeForm()] | None = Field(
+        default=None,
+        description="The DeepSpeed configuration, as its documentation writes it in JSON. It reaches the ranks key for "
+        "key. train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × data-parallel size.",
+    )
+    ds_config_from: ConfigSource | None = Field(
+        default=None,
+        description="Takes the DeepSpeed configuration from a ConfigMap. It is read once a run.",
+    )
+    deepspeed_version: str | None = Field(
+        default=None,
+        max_length=64,
+        pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([-+.]?[a-zA-Z0-9]+)*$",
+        description="DeepSpeed version in the image. The agent compares it with what it finds; a difference is listed "
+        "in status.findings. Example: 0.19.8",
+    )
+    shared_memory: Annotated[int | str, IntOrString()] | None = Field(
+        default=None,
+        pattern=r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|m)?$",
+        description="Size limit of /dev/shm, which NCCL, gloo and data loaders use. Unset: as much as the trainer "
+        "container's memory limit; without one, the node's. Example: 16Gi",
+    )
+    template: Annotated[dict[str, Any], FreeForm()] | None = Field(
+        default=None,
+        description="A PodTemplateSpec for the pods: resources, volumes, sidecars, tolerations and everything else, "
+        "passed on untouched. The trainer container is the one named `trainer`, or the only one. Its args, "
+        "restartPolicy, hostname, subdomain, nodeName and activeDeadlineSeconds belong to the operator.",
+    )
+    suspend: bool = Field(
+        default=False,
+        description="True deletes the pods and frees their GPUs; false afterwards begins a new attempt of the same run. "
+        "A result that arrives first wins.",
+    )
+    lifecycle: Lifecycle | None = Field(default=None, description="Limits in time.")
+    run_id: str = Field(
+        default="",
+        max_length=64,
+        description="Change it to run a finished job again, or to replace a running run by a new one: no rename, "
+        "no delete.",
+    )
+
+    @property
+    def startup_deadline_seconds(self) -> int:
+        return (self.lifecycle or Lifecycle()).startup_deadline_seconds

@@ -1,0 +1,149 @@
+"""The status of a DeepSpeedJob: what the operator says."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from deepspeed_operator.api.markers import Atomic, ListMap
+from deepspeed_operator.api.spec import Model
+
+MAX_FINDINGS = 50
+MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
+
+
+class State(StrEnum):
+    """A word for the printer column, derived from the conditions; nothing is decided upon it."""
+
+    INVALID = "Invalid"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    STOPPING = "Stopping"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+class ConditionType(StrEnum):
+    ACCEPTED = "Accepted"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+class Condition(Model):
+    """One aspect of the job's state, as in metav1.Condition."""
+
+    type: str = Field(max_length=316, description="Accepted, Running, Suspended, Complete, Failed; and, for tools that "
+                      "read kstatus, Ready, Reconciling, Stalled.")
+    status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
+    reason: str = Field(min_length=1, max_length=1024, description="A CamelCase word for programs.")
+    message: str = Field(max_length=MAX_MESSAGE, description="For people: what is the case, and what to do next.")
+    last_transition_time: str = Field(
+        max_length=64, json_schema_extra={"format": "date-time"}, description="When status last changed."
+    )
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="metadata.generation that this condition was computed from."
+    )
+
+
+class World(Model):
+    """The ranks of the job."""
+
+    nodes: int = Field(description="Pods, each a host of the hostfile.")
+    slots_per_node: int = Field(description="Ranks per pod.")
+    size: int = Field(description="All ranks: nodes × slotsPerNode (WORLD_SIZE).")
+    data_parallel: int = Field(description="Ranks that see different data.")
+
+
+class Batch(Model):
+    """Batch sizes, in samples, as DeepSpeed computes them from the configuration and the world."""
+
+    train: int | None = Field(default=None, description="Samples per optimizer step over all ranks.")
+    micro_per_gpu: int | None = Field(default=None, description="Samples per rank and micro step.")
+    accumulation: int | None = Field(default=None, description="Micro steps per optimizer step.")
+
+
+class Workers(Model):
+    """Pods of the current attempt, by what their trainer container does."""
+
+    ready: int = Field(default=0, description="Pods whose ranks run.")
+    active: int = Field(default=0, description="Pods that have not ended, ready ones included.")
+    succeeded: int = Field(default=0, description="Pods whose ranks all ended with 0.")
+    failed: int = Field(default=0, description="Pods that ended otherwise.")
+
+
+class Failure(Model):
+    """The first cause of a failed run."""
+
+    reason: str = Field(max_length=256, description="A CamelCase word for programs. Example: RankFailed")
+    rank: int | None = Field(default=None, description="The rank that failed first, where it is known.")
+    pod: str | None = Field(default=None, max_length=253, description="Its pod.")
+    node: str | None = Field(default=None, max_length=253, description="The Kubernetes node the pod ran on.")
+    exit_code: int | None = Field(default=None, description="Exit code of the rank or container.")
+    signal: int | None = Field(default=None, description="Signal that killed the rank or container.")
+    message: str = Field(max_length=MAX_MESSAGE, description="The cause in words, then the last lines of the log.")
+
+
+class Level(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    ADVICE = "advice"
+
+
+class Finding(Model):
+    """Something about the job's definition or image that is worth knowing."""
+
+    level: Level = Field(description="error: refused. warning: ignored or surprising. advice: could be better.")
+    path: str = Field(max_length=1024, description="Where: a path in the job, such as spec.dsConfig.train_batch_size.")
+    message: str = Field(max_length=4096, description="What is the case.")
+    fix: str = Field(default="", max_length=4096, description="What to write instead.")
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" + (f" Fix: {self.fix}" if self.fix else "")
+
+
+class DeepSpeedJobStatus(Model):
+    """What is the case, why, and what came of it."""
+
+    observed_generation: int | None = Field(default=None, description="metadata.generation that this status is about.")
+    state: State | None = Field(
+        default=None,
+        description="One word, derived from the conditions, for printing and for pipelines that read scalars: "
+        + ", ".join(State) + ".",
+    )
+    conditions: Annotated[list[Condition], ListMap("type")] = Field(
+        default=[], max_length=16, description="The job's state; each message says what to do next."
+    )
+    run_id: str | None = Field(default=None, max_length=64, description="The run that this status is about.")
+    attempt: int | None = Field(
+        default=None, description="Number of the current attempt; grows over all runs of the job, from 1."
+    )
+    start_time: str | None = Field(
+        default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run began."
+    )
+    attempt_time: str | None = Field(
+        default=None, max_length=64, json_schema_extra={"format": "date-time"},
+        description="When the current attempt began; the startup deadline counts from here.",
+    )
+    completion_time: str | None = Field(
+        default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run ended."
+    )
+    world: World | None = Field(default=None, description="The ranks of the run.")
+    batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")
+    deepspeed_version: str | None = Field(
+        default=None, max_length=64, description="DeepSpeed version that the agent found in the image, else the declared one."
+    )
+    config_digest: str | None = Field(
+        default=None, max_length=128, description="SHA-256 of the configuration that the run uses."
+    )
+    workers: Workers | None = Field(default=None, description="Pods of the current attempt.")
+    failure: Failure | None = Field(default=None, description="Why the run failed.")
+    findings: Annotated[list[Finding], Atomic()] = Field(
+        default=[], max_length=MAX_FINDINGS, description="Warnings and advice about the job and its image."
+    )
