@@ -1,0 +1,264 @@
+"""One pod's part of the gang, from the first call to rank 0 until the ranks' result is the gang's result."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import time
+import traceback
+from typing import Any, Callable
+
+import dso_preflight
+from dso_cause import exit_code, message
+from dso_gang import SETTLE_SECONDS, Gang, is_secondary
+from dso_http import Answer, Server, listen
+from dso_link import TELL_SECONDS, Link
+from dso_output import Output
+from dso_plan import PROTOCOL, TERMINATION_LOG, Cause, Failure, Plan, load
+from dso_ranks import Child, Ranks, specs
+
+KILL_AFTER_SECONDS = 3.0
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Agent:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.hold = plan.beat
+        self.started = time.monotonic()
+        self.events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self.output = Output()
+        self.ranks = Ranks(plan, self.output)
+        self.link = Link(plan, lambda: self.events.put(None))
+        self.gang = Gang(plan, self.started) if plan.index == 0 else None
+        self.probe: dso_preflight.Probe | None = None
+        self.phase = "Waiting"
+        self.warnings: list[str] = []
+        self.seen_version = 0
+        self.suspect: tuple[float, Cause] | None = None
+        self.failed: Child | None = None
+        self.terminated_by = 0
+
+    # The HTTP thread
+
+    def answer(self, path: str, body: dict[str, Any]) -> Answer:
+        if path == "/beat" and self.gang:
+            status, reply = self.gang.beat(body, time.monotonic())
+            held = status == 200 and body["wait"] and not self.gang.is_news(body)
+            return None if held else (status, reply)
+        if path == "/readyz":
+            return (200 if self.phase == "Running" else 503), {"phase": self.phase}
+        if path in ("/livez", "/state"):
+            return 200, self.state()
+        return 404, {"error": "no such path"}
+
+    def held(self, body: dict[str, Any], late: bool) -> Answer:
+        assert self.gang
+        return (200, self.gang.reply(body["index"])) if late or self.gang.is_news(body) else None
+
+    def changed(self, now: float) -> bool:
+        if not self.gang:
+            return False
+        self.gang.check(now)
+        seen, self.seen_version = self.seen_version, self.gang.version
+        return seen != self.seen_version
+
+    def state(self) -> dict[str, Any]:
+        plan = self.plan
+        missing = self.gang.missing()[:10] if self.gang else []
+        return {
+            "protocol": PROTOCOL,
+            "job": plan.job,
+            "uid": plan.uid,
+            "attempt": plan.attempt,
+            "index": plan.index,
+            "phase": self.phase,
+            "deepspeed": self.probe.version if self.probe else None,
+            "warnings": self.warnings,
+            "hosts": {"expected": plan.nodes, "registered": self.link.registered},
+            "missing": [plan.hosts[index] for index in missing],
+            "ranks": self.ranks.states(),
+        }
+
+    # The main thread
+
+    def run(self) -> int:
+        cause: Cause | None = None
+        try:
+            self.train()
+        except Failure as failure:
+            cause = self.stop(failure.cause)
+        except Exception as error:
+            traceback.print_exc()
+            cause = self.stop(self.plan.cause("AgentError", f"{type(error).__name__}: {error}"))
+        self.phase = "Finished"
+        self.ranks.end()
+        self.write(cause)
+        self.wait_until_told(cause)
+        return exit_code(cause)
+
+    def train(self) -> None:
+        plan = self.plan
+        try:
+            backlog = min(4096, plan.nodes + 128)
+            Server(listen(plan.hosts[plan.index], plan.agent_port, backlog), self).start()
+        except OSError as error:
+            raise Failure(plan.cause("Preflight", f"agent port {plan.agent_port}: {error.strerror}")) from error
+        children = specs(plan)
+        try:
+            for warning in dso_preflight.check(plan):
+                self.warn(warning)
+            for warning in dso_preflight.check_world(plan, children):
+                self.warn(warning)
+            if plan.kind != "command" or dso_preflight.which(plan.python):
+                self.probe = dso_preflight.Probe(plan)
+            self.link.start()
+            self.wait(lambda: self.link.released, for_peers=True)
+            if plan.launcher == "DeepSpeed":
+                self.wait(lambda: not self.probe or self.probe.done)
+                if self.probe and self.probe.missing:
+                    raise Failure(plan.cause("Preflight", self.warnings[-1]))
+            self.ranks.start(children)
+        except OSError as error:
+            raise Failure(plan.cause("Preflight", f"{error.strerror}: {error.filename}")) from error
+        self.phase = "Running"
+        self.wait(lambda: not self.ranks.running() and not self.suspect)
+        self.link.tell("Finished")
+        self.wait(lambda: self.link.finished)
+
+    def wait(self, condition: Callable[[], bool], for_peers: bool = False) -> None:
+        """Until the condition holds; raises Failure for whatever ends the run before."""
+        while not condition():
+            self.next_event(0.25)
+            if self.link.verdict:
+                raise Failure(self.link.verdict)
+            if self.terminated_by:
+                text = f"stopped by {signal.Signals(self.terminated_by).name} from outside"
+                raise Failure(self.plan.cause("Terminated", text, signal=self.terminated_by))
+            now = time.monotonic()
+            if self.suspect and (now > self.suspect[0] or not self.ranks.running() and self.plan.nodes == 1):
+                raise Failure(self.suspect[1])
+            if for_peers:
+                self.check_start(now)
+            elif self.link.released and now - self.link.contact > self.plan.fence:
+                raise Failure(self.hub_lost())
+
+    def check_start(self, now: float) -> None:
+        if self.link.superseded:
+            raise Failure(self.plan.cause("Superseded", self.link.trouble[1]))
+        # Rank 0's agent names who is missing; only a pod that does not reach it speaks for itself.
+        if now - self.started > self.plan.deadline and now - self.link.contact > self.plan.beat + 5:
+            reason, text = self.link.trouble
+            raise Failure(self.plan.cause(reason, text, 0))
+
+    def hub_lost(self) -> Cause:
+        plan, node = self.plan, self.link.hub_node
+        text = f"no sign of life from pod {plan.pod_of(0)} (host {plan.hosts[0]}) on node {node} for {plan.fence} s"
+        return {**plan.cause("PeerLost", text, 0), "node": node}
+
+    def next_event(self, timeout: float) -> None:
+        try:
+            number = self.events.get(timeout=timeout)
+        except queue.Empty:
+            number = None
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self.terminated_by = self.terminated_by or number
+        self.reap()
+
+    def reap(self) -> None:
+        """Of whatever child or orphan has ended; of ours, the first that failed is the cause."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            if self.probe and pid == self.probe.process.pid:
+                for warning in self.probe.reaped(code):
+                    self.warn(warning)
+            child = self.ranks.reaped(pid, code)
+            if child and code and self.phase == "Running":
+                self.rank_failed(child)
+
+    def rank_failed(self, child: Child) -> None:
+        cause = self.complete(self.ranks.failure(child))
+        self.output.say(f"rank {cause['rank']} failed: {cause['signature']}")
+        if self.suspect and is_secondary(cause):
+            return
+        self.failed = child
+        self.link.tell("Stopping", cause)
+        # It may have failed only because another rank did, whose own report is still on the way.
+        if not is_secondary(cause):
+            raise Failure(cause)
+        self.suspect = (time.monotonic() + SETTLE_SECONDS, cause)
+
+    def complete(self, cause: Cause) -> Cause:
+        version = self.probe.version if self.probe else None
+        return {**cause, "deepspeed": version} if cause["index"] == self.plan.index else cause
+
+    def stop(self, cause: Cause) -> Cause:
+        """Ends the ranks, tells the gang, and returns the cause that the gang agreed on."""
+        self.phase = "Stopping"
+        cause = self.complete(cause)
+        self.output.say(f"stopping, {cause['reason']}: {cause['signature']}")
+        self.write(cause)  # early: we may be killed before the end
+        if not self.link.verdict:
+            self.link.tell("Stopping", cause)
+        self.ranks.signal(signal.SIGTERM)
+        # A termination leaves the ranks their grace, so that they can save; a failure has nothing to save.
+        patience = max(2.0, self.plan.grace - 5) if cause["reason"] == "Terminated" else KILL_AFTER_SECONDS
+        until = time.monotonic() + patience
+        while any(self.ranks.groups()):
+            if time.monotonic() > until:
+                self.ranks.signal(signal.SIGKILL)
+            self.next_event(0.05)
+        until = time.monotonic() + (min(TELL_SECONDS, 2.0) if self.terminated_by else TELL_SECONDS)
+        while not self.link.verdict and cause["reason"] != "Superseded" and time.monotonic() < until:
+            if self.link.contact == float("-inf") or (cause["reason"] == "PeerLost" and cause["index"] == 0):
+                break
+            self.next_event(0.05)
+        return self.link.verdict or cause
+
+    def wait_until_told(self, cause: Cause | None) -> None:
+        """Rank 0's agent stays while peers fetch the result, but not for those that are gone."""
+        until = time.monotonic() + (2.0 if self.terminated_by else TELL_SECONDS)
+        while self.gang and not self.gang.all_told() and time.monotonic() < until:
+            self.next_event(0.02)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        self.output.say(f"warning: {text}")
+
+    def write(self, cause: Cause | None) -> None:
+        version = self.probe.version if self.probe else None
+        child = self.failed or (self.ranks.children or [None])[0]
+        done = {"protocol": PROTOCOL, "reason": "Completed", "deepspeed": version}
+        write_message(message(cause, child.stream.tail if child else b"") if cause else message(done, b""))
+
+
+def write_message(data: bytes) -> None:
+    try:
+        with open(TERMINATION_LOG, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        print(f"[deepspeed-operator] no termination message: {error}", flush=True)
+
+
+def main() -> int:
+    if os.getpid() != 1:
+        # In a shared process namespace the ranks' orphans would go to another process, unseen.
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        agent = Agent(load())
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"[:300]
+        print(f"[deepspeed-operator] {text}", flush=True)
+        write_message(message({"protocol": PROTOCOL, "reason": "AgentError", "signature": text}, b""))
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, lambda number, _: agent.events.put(number))
+    return agent.run()

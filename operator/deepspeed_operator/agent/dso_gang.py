@@ -1,0 +1,144 @@
+"""The gang as rank 0's agent sees it: who is there, when the ranks may start, and the one cause if it ends.
+
+Only the HTTP thread calls it, so it needs no lock; time is an argument.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dso_plan import PROTOCOL, Cause, Plan
+
+SETTLE_SECONDS = 1.5
+
+# What a rank says when it fails because another one did. Its report may arrive first.
+_SECONDARY = re.compile(
+    r"connection (was )?(reset|closed|refused|aborted)|broken pipe|socket closed|remote (process|error)|peer"
+    r"|nccl(Remote|System)Error|Dist(Backend|Store|Network)Error",
+    re.IGNORECASE,
+)
+
+
+def is_secondary(cause: Cause) -> bool:
+    return cause["reason"] == "RankFailed" and bool(_SECONDARY.search(cause["signature"]))
+
+
+class Member:
+    __slots__ = ("node", "phase", "pod", "seen", "told", "uid")
+
+    def __init__(self, uid: str, pod: str, node: str) -> None:
+        self.uid, self.pod, self.node = uid, pod, node
+        self.phase = ""
+        self.seen = 0.0
+        self.told = False
+
+
+class Gang:
+    def __init__(self, plan: Plan, now: float) -> None:
+        self.plan = plan
+        # Each agent judges for itself whether it found rank 0; the second keeps the two verdicts apart.
+        self.deadline = now + plan.deadline + 1
+        self.members: dict[int, Member] = {}
+        self.released = False
+        self.finished = False
+        self.cause: Cause | None = None
+        self.suspect: Cause | None = None
+        self.settles = 0.0
+        self.version = 0
+        self.next_check = 0.0
+
+    def missing(self) -> list[int]:
+        return [index for index in range(self.plan.nodes) if index not in self.members]
+
+    def beat(self, body: dict[str, Any], now: float) -> tuple[int, dict[str, Any]]:
+        """A call of one agent: it is there, in this phase, perhaps with the cause of its end."""
+        refusal = self._refusal(body)
+        if refusal:
+            return 409, {"refused": refusal, "uid": self.plan.uid, "attempt": self.plan.attempt}
+        index = body["index"]
+        member = self.members.get(index)
+        if member is None or member.uid != body["podUid"]:
+            member = self.members[index] = Member(body["podUid"], body["pod"], body["node"])
+        member.seen, member.phase = now, body["phase"]
+        if body["cause"] and not self.cause:
+            self._propose(body["cause"], now)
+        self._advance(now)
+        return 200, self.reply(index)
+
+    def _refusal(self, body: dict[str, Any]) -> str:
+        plan, index = self.plan, body["index"]
+        if body["protocol"] != PROTOCOL:
+            return f"protocol {body['protocol']}; this gang speaks {PROTOCOL}"
+        if (body["uid"], body["attempt"]) != (plan.uid, plan.attempt):
+            return f"job uid {body['uid']} attempt {body['attempt']}; here is {plan.uid} attempt {plan.attempt}"
+        if not 0 <= index < plan.nodes:
+            return f"index {index} of {plan.nodes} nodes"
+        member = self.members.get(index)
+        if self.released and member and member.uid != body["podUid"]:
+            return f"the ranks run, with pod {member.pod} uid {member.uid} as index {index}"
+        return ""
+
+    def reply(self, index: int) -> dict[str, Any]:
+        if self.cause or self.finished:
+            self.members[index].told = True
+        return {
+            "released": self.released,
+            "finished": self.finished,
+            "cause": self.cause,
+            "registered": len(self.members),
+            "node": self.plan.node,
+        }
+
+    def is_news(self, body: dict[str, Any]) -> bool:
+        return bool(self.cause or self.finished or (self.released and body["phase"] == "Waiting"))
+
+    def check(self, now: float) -> None:
+        """What time alone decides."""
+        if now < self.next_check or self.cause or self.finished:
+            return
+        self.next_check = now + 0.25
+        self._advance(now)
+        if not self.released and now > self.deadline:
+            self._conclude(self._peers_missing())
+        for index, member in self.members.items() if self.released and not self.finished else ():
+            # A member that has finished owes no more signs of life.
+            if member.phase != "Finished" and now - member.seen > self.plan.fence and not self.cause:
+                text = f"no sign of life from pod {member.pod} (host {self.plan.hosts[index]}) on node {member.node}"
+                cause = self.plan.cause("PeerLost", f"{text} for {self.plan.fence} s", index)
+                self._conclude({**cause, "pod": member.pod, "node": member.node})
+
+    def _peers_missing(self) -> Cause:
+        missing = self.missing()
+        names = ", ".join(self.plan.hosts[index] for index in missing[:10])
+        text = f"{len(missing)} of {self.plan.nodes} hosts did not start within {self.plan.deadline} s: {names}"
+        return self.plan.cause("PeersMissing", text + (", …" if len(missing) > 10 else ""), missing[0])
+
+    def _propose(self, cause: Cause, now: float) -> None:
+        if not is_secondary(cause):
+            self._conclude(cause)
+        elif not self.suspect:
+            self.suspect, self.settles = cause, now + SETTLE_SECONDS
+
+    def _conclude(self, cause: Cause) -> None:
+        self.cause = cause
+        self.version += 1
+
+    def _advance(self, now: float) -> None:
+        if self.cause or self.finished:
+            return
+        if self.suspect:
+            if now >= self.settles:
+                self._conclude(self.suspect)
+        elif not self.released:
+            if len(self.members) == self.plan.nodes:
+                for member in self.members.values():
+                    member.seen = now
+                self.released = True
+                self.version += 1
+        elif all(member.phase == "Finished" for member in self.members.values()):
+            self.finished = True
+            self.version += 1
+
+    def all_told(self) -> bool:
+        return all(member.told for member in list(self.members.values()))

@@ -1,0 +1,96 @@
+"""This agent's standing call to rank 0's agent; on index 0 that is itself, by the name that the ranks will use."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any, Callable
+
+from dso_http import post
+from dso_plan import PROTOCOL, Cause, Plan
+
+RETRY_SECONDS = 0.5
+TELL_SECONDS = 5.0
+
+
+class Link(threading.Thread):
+    def __init__(self, plan: Plan, wake: Callable[[], None]) -> None:
+        super().__init__(name="link", daemon=True)
+        self.plan = plan
+        self.wake = wake
+        self.phase = "Waiting"
+        self.report: Cause | None = None
+        self.released = self.finished = self.superseded = False
+        self.verdict: Cause | None = None
+        self.registered = 0
+        self.hub_node: str | None = None
+        self.contact = float("-inf")
+        self.trouble = ("PeersMissing", "rank 0's agent was not called yet")
+        self.addresses: list[Any] = []
+
+    def run(self) -> None:
+        while not (self.verdict or self.finished or self.superseded):
+            if not self._call(wait=True):
+                time.sleep(RETRY_SECONDS)
+
+    def tell(self, phase: str, report: Cause | None = None) -> None:
+        """Says so at once, beside the standing call; rank 0's answer arrives like any other."""
+        self.phase, self.report = phase, report or self.report
+        threading.Thread(target=self._insist, name="tell", daemon=True).start()
+
+    def _insist(self) -> None:
+        until = time.monotonic() + TELL_SECONDS
+        while not self._call(wait=False) and time.monotonic() < until:
+            time.sleep(RETRY_SECONDS)
+
+    def _call(self, wait: bool) -> bool:
+        plan, host = self.plan, self.plan.hosts[0]
+        try:
+            # Once the ranks run the address is kept: a name server that is down for a while must not end a training.
+            addresses = self.addresses if self.released else resolve(host, plan.agent_port)
+            status, answer = post(addresses, "/beat", self._message(wait), timeout=plan.beat + 5)
+        except socket.gaierror as error:
+            self.trouble = ("HostNotResolved", f"host {host} of rank 0 does not resolve: {error.strerror}")
+            return False
+        except (OSError, ValueError, LookupError) as error:
+            self.trouble = ("PeersMissing", f"rank 0's agent at {host}:{plan.agent_port} does not answer: {error}")
+            return False
+        if status != 200:
+            self.trouble = ("PeersMissing", f"rank 0's agent at {host} refused this pod: {answer.get('refused')}")
+            if answer.get("uid") == plan.uid and answer.get("attempt", 0) > plan.attempt:
+                self.superseded = True
+                self.wake()
+            return False
+        self._accept(answer, addresses)
+        return True
+
+    def _accept(self, answer: dict[str, Any], addresses: list[Any]) -> None:
+        self.contact = time.monotonic()
+        self.addresses = addresses
+        self.registered, self.hub_node = answer["registered"], answer["node"]
+        if answer["released"] and not self.released:
+            self.released = True
+            self.phase = "Running" if self.phase == "Waiting" else self.phase
+        self.finished = answer["finished"]
+        self.verdict = answer["cause"]
+        self.wake()
+
+    def _message(self, wait: bool) -> dict[str, Any]:
+        plan = self.plan
+        return {
+            "protocol": PROTOCOL,
+            "uid": plan.uid,
+            "attempt": plan.attempt,
+            "index": plan.index,
+            "pod": plan.pod,
+            "podUid": plan.pod_uid,
+            "node": plan.node,
+            "phase": self.phase,
+            "cause": self.report,
+            "wait": wait,
+        }
+
+
+def resolve(host: str, port: int) -> list[Any]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

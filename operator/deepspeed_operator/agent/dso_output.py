@@ -1,0 +1,111 @@
+"""The ranks' output: whole lines to our own stdout, in bounded pieces, and the last bytes of each rank kept."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+
+PIECE = 65536
+KEPT = 8192
+
+
+class Stream:
+    """One rank's pipe; `prefix` stands before each of its lines."""
+
+    __slots__ = ("fd", "inside", "partial", "prefix", "tail")
+
+    def __init__(self, fd: int, prefix: bytes) -> None:
+        self.fd = fd
+        self.prefix = prefix
+        self.partial = b""
+        self.tail = b""
+        self.inside = False  # a line longer than PIECE has been begun
+
+    def take(self, chunk: bytes, last: bool = False) -> bytes:
+        """What can be printed now: all up to the last newline; the rest once it is long, or the stream is over."""
+        self.tail = (self.tail + chunk)[-KEPT:]
+        data = self.partial + chunk
+        cut = len(data) if len(data) >= PIECE else data.rfind(b"\n") + 1
+        if last and data:
+            cut = len(data)
+            data += b"" if data.endswith(b"\n") else b"\n"
+            cut = len(data)
+        text, self.partial = data[:cut], data[cut:]
+        if not text or not self.prefix:
+            return text
+        begin = b"" if self.inside else self.prefix
+        self.inside = not text.endswith(b"\n")
+        return begin + text[:-1].replace(b"\n", b"\n" + self.prefix) + text[-1:]
+
+
+class Output(threading.Thread):
+    def __init__(self, target: int = 1) -> None:
+        super().__init__(name="output", daemon=True)
+        self.target = target
+        self.lock = threading.Lock()
+        self.selector = selectors.DefaultSelector()
+        self.streams: list[Stream] = []
+
+    def add(self, fd: int, prefix: str) -> Stream:
+        os.set_blocking(fd, False)
+        stream = Stream(fd, prefix.encode())
+        with self.lock:
+            self.streams.append(stream)
+            self.selector.register(fd, selectors.EVENT_READ, stream)
+        return stream
+
+    def run(self) -> None:
+        while self.streams:
+            for key, _ in self.selector.select(0.5):
+                with self.lock:
+                    self._read(key.data)
+
+    def drain(self, stream: Stream, finish: bool = False) -> None:
+        """Reads what the pipe holds now, without waiting for its end: a grandchild may keep it open for ever."""
+        # The lock is held through a write, and a log reader that hangs must not hang the verdict.
+        if self.lock.acquire(timeout=1):
+            try:
+                for _ in range(64):
+                    if not self._read(stream):
+                        break
+                if finish and stream in self.streams:
+                    self._end(stream)
+            finally:
+                self.lock.release()
+
+    def say(self, text: str) -> None:
+        """A line of the agent's own."""
+        if self.lock.acquire(timeout=1):
+            try:
+                self._write(f"[deepspeed-operator] {text}\n".encode())
+            finally:
+                self.lock.release()
+
+    def _read(self, stream: Stream) -> bool:
+        if stream not in self.streams:
+            return False
+        try:
+            chunk = os.read(stream.fd, PIECE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._end(stream)
+            return False
+        self._write(stream.take(chunk))
+        return True
+
+    def _end(self, stream: Stream) -> None:
+        self._write(stream.take(b"", last=True))
+        self.selector.unregister(stream.fd)
+        self.streams.remove(stream)
+        os.close(stream.fd)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            while data:
+                data = data[os.write(self.target, data) :]
+        except OSError:
+            pass  # nobody reads our stdout: the ranks must still be able to write theirs

@@ -1,0 +1,178 @@
+"""What can be known before the ranks start: errors end the run with a cause, the rest are warnings."""
+
+from __future__ import annotations
+
+import glob
+import os
+import resource
+import subprocess
+from typing import Iterator
+
+from dso_plan import DS_CONFIG, FILES, WORKSPACE, Failure, Plan
+from dso_ranks import Spec
+
+GIB = 1 << 30
+
+# Read from the files that importlib.metadata reads, but without its slow import. Prints the version, or "missing".
+FIND_DEEPSPEED = """\
+import importlib.util, os, re, sys
+def versions():
+    for path in sys.path:
+        for name in os.listdir(path or ".") if os.path.isdir(path or ".") else ():
+            yield re.match(r"deepspeed-([^-]+?)(-py[\\d.]+)?\\.(dist|egg)-info$", name)
+found = next(filter(None, versions()), None)
+print(found[1] if found else "" if importlib.util.find_spec("deepspeed") else "missing")
+"""
+
+# Programs that start ranks themselves: under launcher Ranks each rank would start a world of its own.
+LAUNCHERS = {"deepspeed", "torchrun", "llamafactory-cli", "swift", "axolotl"}
+LAUNCHER_MODULES = {"torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner"}
+
+
+def check(plan: Plan) -> Iterator[str]:
+    """Yields warnings; raises Failure."""
+    if (len(plan.hosts), set(plan.slots_of)) != (plan.nodes, {plan.slots}):
+        text = f"the hostfile has {len(plan.hosts)} hosts with slots {sorted(set(plan.slots_of))}"
+        raise Failure(plan.cause("WorldMismatch", f"{text}; planned are {plan.nodes} with {plan.slots}"))
+    yield from place_files(plan)
+    yield from check_program(plan)
+    yield from check_machine(plan)
+
+
+def place_files(plan: Plan) -> Iterator[str]:
+    """The user's files into a writable directory, which then is the working directory; ds_config.json beside them."""
+    if plan.files:
+        # A ConfigMap volume keeps its data in ..data and shows each key as a link into it.
+        for name in sorted(os.listdir(FILES)):
+            if not name.startswith(".."):
+                copy(os.path.join(FILES, name), os.path.join(WORKSPACE, name))
+        os.chdir(WORKSPACE)
+    ours = read(DS_CONFIG)
+    if ours is None:
+        return
+    found = read("ds_config.json")
+    if found not in (None, ours) and os.path.abspath("ds_config.json") != plan.config:
+        kept = "replaced by the job's" if plan.files else "a script that opens it by that name reads the old one"
+        yield f"{os.path.abspath('ds_config.json')} differs from the job's configuration: {kept}"
+    if plan.files and found != ours:
+        copy(DS_CONFIG, "ds_config.json")
+
+
+def copy(source: str, target: str) -> None:
+    data = read(source)
+    if data is None:
+        for name in os.listdir(source) if os.path.isdir(source) else ():
+            os.makedirs(target, exist_ok=True)
+            copy(os.path.join(source, name), os.path.join(target, name))
+        return
+    with open(target, "wb") as file:
+        file.write(data)
+    os.chmod(target, os.stat(source).st_mode & 0o777 | 0o200)
+
+
+def read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def which(name: str) -> str | None:
+    paths = [name] if "/" in name else [os.path.join(d, name) for d in os.environ.get("PATH", "").split(":")]
+    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
+
+
+def check_program(plan: Plan) -> Iterator[str]:
+    needs_python = plan.kind != "command" or plan.launcher == "DeepSpeed"
+    if needs_python and not which(plan.python):
+        path = os.environ.get("PATH", "")
+        raise Failure(plan.cause("PythonNotFound", f"no interpreter {plan.python!r} in the image (PATH {path})"))
+    program = plan.value[0]
+    if plan.kind == "script" and not os.path.isfile(program):
+        directory = os.path.dirname(os.path.abspath(program))
+        here = sorted(os.listdir(directory)) if os.path.isdir(directory) else ["(no such directory)"]
+        listing = ", ".join(here[:10]) + (", …" if len(here) > 10 else "") or "(nothing)"
+        text = f"script {program!r} not found: no {os.path.abspath(program)} (working directory {os.getcwd()}); "
+        raise Failure(plan.cause("ScriptNotFound", f"{text}{directory} has: {listing}"))
+    if plan.kind == "command" and not which(program):
+        raise Failure(plan.cause("ScriptNotFound", f"command {program!r} not found, or not executable"))
+    if plan.launcher == "None":
+        yield "launcher None: the command starts its own ranks, so their world cannot be asserted"
+    elif plan.launcher == "Ranks":
+        words = " ".join(plan.value).split() if plan.kind != "script" else []
+        names = {os.path.basename(word) for word in words}
+        started = names & (LAUNCHERS | LAUNCHER_MODULES) or ({"accelerate launch"} if "launch" in words else set())
+        if started and ("accelerate" in names or started != {"accelerate launch"}):
+            yield f"{started.pop()} starts ranks itself, and would on every rank: use training.launcher None"
+
+
+def check_world(plan: Plan, specs: list[Spec]) -> Iterator[str]:
+    """A rank trusts its variables: one that was already set, to another number, would train another world."""
+    for spec in specs:
+        for name, value in spec.ours.items():
+            found = spec.environment[name]
+            if found == value or name.startswith(("OMP_", "PYTHON")):
+                continue
+            text = f'{name} is already set to "{found}" in the container'
+            if plan.launcher != "None" and (name.endswith(("RANK", "SIZE"))):
+                raise Failure(plan.cause("WorldMismatch", f'{text}; this rank\'s is "{value}"', rank=spec.rank))
+            if spec is specs[0]:
+                yield f'{text} and kept; the job\'s would be "{value}"'
+
+
+def check_machine(plan: Plan) -> Iterator[str]:
+    devices = [path for path in glob.glob("/dev/nvidia*") if path[len("/dev/nvidia") :].isdigit()]
+    chosen = [entry for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
+    given = [entry for entry in os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
+    if chosen and chosen[0] not in ("-1", "NoDevFiles"):
+        if len(chosen) < plan.slots:
+            text = f"CUDA_VISIBLE_DEVICES has {len(chosen)} devices for {plan.slots} ranks in this pod"
+            if plan.launcher != "None":
+                raise Failure(plan.cause("Preflight", text))
+            yield text
+    elif devices:
+        listed = len(given) if given and given[0] not in ("all", "none", "void") else 0
+        if max(len(devices), listed) < plan.slots:
+            yield f"{max(len(devices), listed)} NVIDIA devices visible for {plan.slots} ranks in this pod"
+    try:
+        shm = os.statvfs("/dev/shm")
+    except OSError:
+        yield "no /dev/shm in the container: DataLoader workers and NCCL need it"
+    else:
+        size, need = shm.f_blocks * shm.f_frsize, GIB if devices else plan.slots * 70_000_000
+        if size < need:
+            yield f"/dev/shm has {size >> 20} MiB, {need >> 20} are advised: set spec.sharedMemory"
+    if os.path.isdir("/dev/infiniband"):
+        locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        if locked != resource.RLIM_INFINITY:
+            yield f"RDMA devices are visible but only {locked >> 10} KiB of memory may be locked (ulimit -l)"
+
+
+class Probe:
+    """Finds the ranks' DeepSpeed with their own interpreter, beside the wait for peers."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.version: str | None = None
+        self.done = self.missing = False
+        command = [plan.python, "-c", FIND_DEEPSPEED]
+        quiet = subprocess.DEVNULL
+        self.process = subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet)
+
+    def reaped(self, code: int) -> Iterator[str]:
+        """The probe has ended: yields warnings."""
+        assert self.process.stdout
+        self.done, self.process.returncode = True, code
+        found = self.process.stdout.read().decode().strip()
+        self.process.stdout.close()
+        declared = self.plan.deepspeed
+        self.missing = code == 0 and found == "missing"
+        if self.missing:
+            yield f"{self.plan.python} in this image has no deepspeed"
+        elif code == 0 and found:
+            self.version = found
+            if declared and declared != found:
+                yield f"DeepSpeed {found} is installed; spec.deepspeedVersion says {declared}"
+
+

@@ -1,0 +1,21 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.agent.harness import Gang
+
+
+@pytest.fixture
+def gang(tmp_path: Path) -> Iterator[Callable[..., Gang]]:
+    """Makes gangs, and ends what is left of them."""
+    made: list[Gang] = []
+
+    def make(**fields: Any) -> Gang:
+        made.append(Gang(directory=fields.pop("directory", tmp_path), **fields))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

@@ -1,0 +1,199 @@
+"""Runs real agents on loopback addresses, as the pods of one gang would run them."""
+
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+AGENT = Path(__file__).parents[3] / "operator/deepspeed_operator/agent"
+CONFIG = {"train_micro_batch_size_per_gpu": 4}
+
+# What a training script may ask for: the variables that a rank was given, one JSON object a line.
+PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
+
+
+@dataclass
+class Ended:
+    code: int
+    message: bytes
+    output: str
+    seconds: float
+
+    @property
+    def cause(self) -> dict[str, Any]:
+        return json.loads(self.message.split(b"\n")[0])
+
+    @property
+    def log_tail(self) -> str:
+        return self.message.partition(b"\n")[2].decode()
+
+    @property
+    def environments(self) -> list[dict[str, str]]:
+        return [json.loads(line[line.index("{") :]) for line in self.output.splitlines() if '"PATH"' in line]
+
+
+class Running:
+    def __init__(self, gang: "Gang", index: int, process: subprocess.Popen[bytes], message: Path, output: Path) -> None:
+        self.gang, self.index, self.process = gang, index, process
+        self._message, self._output = message, output
+        self.host = gang.hosts[index]
+
+    def get(self, path: str) -> tuple[int, dict[str, Any]]:
+        connection = http.client.HTTPConnection(self.host, self.gang.port, timeout=3)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def ask(self, path: str) -> int:
+        """The status of a GET; 0 while nobody listens."""
+        try:
+            return self.get(path)[0]
+        except OSError:
+            return 0
+
+    def wait_until_ready(self) -> None:
+        self.wait_for(lambda: self.ask("/readyz") == 200)
+
+    def wait_for_output(self, text: str) -> None:
+        self.wait_for(lambda: text in self.output)
+
+    def wait_for(self, condition: Any, seconds: float = 10) -> None:
+        until = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < until, f"not within {seconds} s; output so far: {self.output}"
+            time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    @property
+    def message(self) -> bytes:
+        return self._message.read_bytes() if self._message.exists() else b""
+
+    def end(self, seconds: float = 20) -> Ended:
+        begun = time.monotonic()
+        code = self.process.wait(seconds)
+        return Ended(code, self.message, self.output, time.monotonic() - begun)
+
+
+@dataclass
+class Gang:
+    directory: Path
+    nodes: int = 1
+    slots: int = 1
+    script: str | None = "print('trained', flush=True)"
+    plan: dict[str, Any] = field(default_factory=dict[str, Any])
+    config: dict[str, Any] | None = field(default_factory=lambda: CONFIG)
+    attempt: int = 1
+    python: str = sys.executable
+    agent: Path = AGENT
+
+    def __post_init__(self) -> None:
+        net = f"127.{random.randint(1, 254)}.{random.randint(0, 255)}"
+        self.hosts = [f"{net}.{index + 2}" for index in range(self.nodes)]
+        self.port = random.randint(20000, 29999)
+        self.running: list[Running] = []
+        self.code = self.directory / "code"
+        self.code.mkdir(exist_ok=True)
+        if self.script is not None:
+            (self.code / "train.py").write_text(self.script)
+
+    def write(self) -> Path:
+        etc = self.directory / f"etc-{self.attempt}"
+        etc.mkdir(exist_ok=True)
+        (etc / "hostfile").write_text("".join(f"{host} slots={self.slots}\n" for host in self.hosts))
+        if self.config is not None:
+            (etc / "ds_config.json").write_text(json.dumps(self.config))
+        plan = {
+            "protocol": 1,
+            "job": "pretrain",
+            "namespace": "ml",
+            "uid": "job-uid",
+            "attempt": self.attempt,
+            "nodes": self.nodes,
+            "slotsPerNode": self.slots,
+            "launcher": "Ranks",
+            "program": {"kind": "script", "value": ["train.py"]},
+            "args": [],
+            "python": self.python,
+            "configPath": str(etc / "ds_config.json") if self.config is not None else None,
+            "integration": "None",
+            "files": False,
+            "deepspeedVersion": None,
+            "agentPort": self.port,
+            "masterPort": 29500,
+            "startupDeadlineSeconds": 15,
+            "terminationGraceSeconds": 30,
+        }
+        (etc / "plan.json").write_text(json.dumps({**plan, **self.plan}))
+        return etc
+
+    def start(self, index: int = 0, *, wrapper: tuple[str, ...] = (), **environment: str) -> Running:
+        etc = self.write()
+        home = self.directory / f"pod-{self.attempt}-{index}-{len(self.running)}"
+        home.mkdir()
+        (home / "workspace").mkdir()
+        message, output = home / "termination-log", home / "output"
+        env = {
+            "PATH": os.environ["PATH"],
+            "TMPDIR": str(home),
+            "DEEPSPEED_OPERATOR_DIR": str(etc),
+            "DEEPSPEED_OPERATOR_FILES": str(self.directory / "files"),
+            "DEEPSPEED_OPERATOR_WORKSPACE": str(home / "workspace"),
+            "DEEPSPEED_OPERATOR_TERMINATION_LOG": str(message),
+            "DEEPSPEED_OPERATOR_INDEX": str(index),
+            "DEEPSPEED_OPERATOR_POD": f"pretrain-{self.attempt}-{index}",
+            "DEEPSPEED_OPERATOR_POD_UID": f"uid-{self.attempt}-{index}",
+            "DEEPSPEED_OPERATOR_NODE": f"node{index}",
+            **environment,
+        }
+        command = [*wrapper, self.python, "-u", str(self.agent)]
+        with output.open("wb") as out:
+            process = subprocess.Popen(command, env=env, cwd=self.code, stdout=out, stderr=out, start_new_session=True)
+        running = Running(self, index, process, message, output)
+        self.running.append(running)
+        return running
+
+    def start_all(self, **environment: str) -> list[Running]:
+        return [self.start(index, **environment) for index in range(self.nodes)]
+
+    def run(self, **environment: str) -> list[Ended]:
+        return [running.end() for running in self.start_all(**environment)]
+
+    def close(self) -> None:
+        for running in self.running:
+            if running.process.poll() is None:
+                for number in (signal.SIGCONT, signal.SIGTERM):
+                    running.signal(number)
+        for running in self.running:
+            try:
+                running.process.wait(6)
+            except subprocess.TimeoutExpired:
+                running.process.kill()
+                running.process.wait()
+
+
+def interpreters() -> list[str]:
+    """One path for each Python ≥ 3.8 that this machine has."""
+    found: dict[int, str] = {}
+    for minor in range(8, 16):
+        candidates = [str(path) for path in Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3.{minor}")]
+        on_path = shutil.which(f"python3.{minor}")
+        for path in [*candidates, *([on_path] if on_path and "/shims/" not in on_path else [])]:
+            found.setdefault(minor, path)
+    return list(found.values())
