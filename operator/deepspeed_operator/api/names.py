@@ -16,6 +16,9 @@ TRAINER: Final = "trainer"
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_MAX_LENGTH: Final = 50
 
+LABEL_NAME: Final = "app.kubernetes.io/name"
+LABEL_INSTANCE: Final = "app.kubernetes.io/instance"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 LABEL_JOB_NAME: Final = f"{GROUP}/job-name"
 LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
@@ -37,6 +40,7 @@ VOLUME_WORKSPACE: Final = "deepspeed-operator-workspace"
 VOLUME_SHARED_MEMORY: Final = "deepspeed-operator-shm"
 OUR_VOLUMES: Final = (VOLUME_JOB, VOLUME_FILES, VOLUME_WORKSPACE, VOLUME_SHARED_MEMORY)
 
+ENV_PREFIX: Final = "DEEPSPEED_OPERATOR_"
 ENV_INDEX: Final = "DEEPSPEED_OPERATOR_INDEX"
 ENV_POD: Final = "DEEPSPEED_OPERATOR_POD"
 ENV_POD_UID: Final = "DEEPSPEED_OPERATOR_POD_UID"

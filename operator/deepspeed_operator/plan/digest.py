@@ -1,0 +1,12 @@
+"""A configuration's identity."""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Return `sha256:…` of what the configuration says: key order, spaces and ways to write a number do not count."""
+    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{sha256(canonical.encode()).hexdigest()}"

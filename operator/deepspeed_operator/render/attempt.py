@@ -1,0 +1,125 @@
+"""One attempt of a job as Kubernetes objects: Service, ConfigMap, pods, EndpointSlices."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.names import (
+    CONFIG_FILE,
+    HOSTFILE,
+    LABEL_INDEX,
+    LABEL_INSTANCE,
+    LABEL_NAME,
+    PLAN_FILE,
+    config_map_name,
+    pod_name,
+)
+from deepspeed_operator.api.status import Finding, World
+from deepspeed_operator.api.untyped import Json, object_at
+from deepspeed_operator.plan.ports import Ports, ports
+from deepspeed_operator.render.content import hostfile, plan_file, size_findings
+from deepspeed_operator.render.endpoints import endpoint_slices
+from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels
+from deepspeed_operator.render.image import declared_version, trainer_image
+from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.render.pod import AGENT_KEY_PREFIX, DEFAULT_CONTAINER, place_trainer, pod_spec, pod_volumes
+from deepspeed_operator.render.trainer import trainer_container, with_index
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Renders the children of one attempt. Manifests share parts with each other: read them, never change them."""
+
+    job: DeepSpeedJob
+    attempt: int
+    world: World
+    config_text: str | None  # ds_config.json as the ranks read it; None: the job has no configuration
+    installation: Installation
+
+    @cached_property
+    def ports(self) -> Ports:
+        return ports(self.job.metadata.uid, self.attempt)
+
+    def findings(self) -> list[Finding]:
+        """Return why the content cannot be delivered to the pods."""
+        where = "spec.dsConfigFrom" if self.job.spec.ds_config_from else "spec.dsConfig"
+        return size_findings(self.config_map()["data"], where)
+
+    def service(self) -> Json:
+        """Return the headless Service through which the hostfile's names resolve, ready or not."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": child_metadata(self.job, self.job.metadata.name, job_labels(self.job)),
+            "spec": {"clusterIP": "None", "publishNotReadyAddresses": True},
+        }
+
+    def config_map(self) -> Json:
+        """Return the immutable ConfigMap with everything that the pods read."""
+        spec = self.job.spec
+        config_path = None if self.config_text is None else spec.training.config_path
+        version = declared_version(spec, self.installation)
+        data = {
+            HOSTFILE: hostfile(self.job, self.attempt, self.world),
+            PLAN_FILE: plan_file(
+                self.job, self.attempt, self.world, ports=self.ports, config_path=config_path, deepspeed=version
+            ),
+        }
+        if self.config_text is not None:
+            data[CONFIG_FILE] = self.config_text
+        data |= {f"{AGENT_KEY_PREFIX}{name}": text for name, text in self.installation.agent_files.items()}
+        name = config_map_name(self.job.metadata.name, self.attempt)
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": child_metadata(self.job, name, self._labels),
+            "immutable": True,
+            "data": data,
+        }
+
+    def pod(self, index: int) -> Json:
+        """Return the pod with this index."""
+        name = pod_name(self.job.metadata.name, self.attempt, index)
+        trainer = with_index(self._trainer, index)
+        annotations = {
+            DEFAULT_CONTAINER: trainer["name"],
+            **object_at(self.job.spec.template, "metadata", "annotations"),
+        }
+        labels = {
+            **object_at(self.job.spec.template, "metadata", "labels"),
+            **{label: value for label, value in self._labels.items() if label not in self._kept_labels},
+            LABEL_INDEX: str(index),
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**child_metadata(self.job, name, labels), "annotations": annotations},
+            "spec": {**self._pod_spec, "hostname": name, "containers": place_trainer(self.job.spec, trainer)},
+        }
+
+    def endpoint_slices(self, addresses: Mapping[int, str]) -> list[Json]:
+        """Return the EndpointSlices for the pods with an address, by index."""
+        return endpoint_slices(self.job, self.attempt, addresses)
+
+    @cached_property
+    def _labels(self) -> dict[str, str]:
+        return attempt_labels(self.job, self.attempt)
+
+    @cached_property
+    def _kept_labels(self) -> frozenset[str]:
+        """Labels of ours that nobody selects by: the template's own value is kept."""
+        declared = object_at(self.job.spec.template, "metadata", "labels")
+        return frozenset(label for label in (LABEL_NAME, LABEL_INSTANCE) if label in declared)
+
+    @cached_property
+    def _pod_spec(self) -> Json:
+        spec = self.job.spec
+        config_map = config_map_name(self.job.metadata.name, self.attempt)
+        volumes = pod_volumes(spec, config_map, list(self.installation.agent_files), self.config_text is not None)
+        return pod_spec(spec, self.job.metadata.name, self._labels, volumes)
+
+    @cached_property
+    def _trainer(self) -> Json:
+        image = trainer_image(self.job.spec, self.installation)
+        return trainer_container(self.job.spec, image, self.world, self.ports.agent, self.config_text is not None)

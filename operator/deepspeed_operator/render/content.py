@@ -1,0 +1,89 @@
+"""The files that the attempt's ConfigMap carries into every pod."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.names import host_name
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import Finding, Level, World
+from deepspeed_operator.api.untyped import Json, object_at
+from deepspeed_operator.plan.ports import Ports
+
+PROTOCOL: Final = 1
+DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
+CONFIG_MAP_LIMIT: Final = 1024 * 1024  # the API server's
+
+
+def inline_config_text(config: Mapping[str, Any]) -> str:
+    """Write spec.dsConfig as a file: key for key, in the order received."""
+    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+
+
+def hostfile(job: DeepSpeedJob, attempt: int, world: World) -> str:
+    """Write the hostfile: a line is a pod, in index order, which is DeepSpeed's node rank."""
+    return "".join(
+        f"{host_name(job.metadata.name, attempt, index)} slots={world.slots_per_node}\n" for index in range(world.nodes)
+    )
+
+
+def plan_file(
+    job: DeepSpeedJob, attempt: int, world: World, *, ports: Ports, config_path: str | None, deepspeed: str | None
+) -> str:
+    """Write what the agent is to do."""
+    spec, training = job.spec, job.spec.training
+    plan: Json = {
+        "protocol": PROTOCOL,
+        "job": job.metadata.name,
+        "namespace": job.metadata.namespace,
+        "uid": job.metadata.uid,
+        "attempt": attempt,
+        "nodes": world.nodes,
+        "slotsPerNode": world.slots_per_node,
+        "launcher": training.launcher.value,
+        "program": _program(spec),
+        "args": training.args,
+        "python": training.python,
+        "configPath": config_path,
+        "integration": training.integration.value,
+        "files": training.files is not None,
+        "deepspeedVersion": deepspeed,
+        "agentPort": ports.agent,
+        "masterPort": ports.master,
+        "startupDeadlineSeconds": spec.startup_deadline_seconds,
+        "terminationGraceSeconds": _grace_seconds(spec),
+    }
+    return json.dumps(plan, indent=2, ensure_ascii=False) + "\n"
+
+
+def _program(spec: DeepSpeedJobSpec) -> Json:
+    training = spec.training
+    if training.script is not None:
+        return {"kind": "script", "value": [training.script]}
+    if training.module is not None:
+        return {"kind": "module", "value": [training.module]}
+    return {"kind": "command", "value": training.command or []}
+
+
+def _grace_seconds(spec: DeepSpeedJobSpec) -> int:
+    declared = object_at(spec.template, "spec").get("terminationGracePeriodSeconds")
+    return declared if isinstance(declared, int) else DEFAULT_GRACE_SECONDS
+
+
+def size_findings(data: Mapping[str, str], config_where: str) -> list[Finding]:
+    """Refuse content that does not fit into one ConfigMap, naming the largest file that the user can change."""
+    size = sum(len(text.encode()) for text in data.values())
+    if size <= CONFIG_MAP_LIMIT:
+        return []
+    largest = max(data, key=lambda name: len(data[name]))
+    path = {"hostfile": "spec.nodes", "plan.json": "spec.training.args"}.get(largest, config_where)
+    return [
+        Finding(
+            level=Level.ERROR,
+            path=path,
+            message=f"hostfile, configuration and agent need {size:,} bytes, {largest} most of them; "
+            f"a ConfigMap holds {CONFIG_MAP_LIMIT:,}.",
+            fix="Write less: a smaller configuration, shorter arguments, a shorter job name or fewer nodes.",
+        )
+    ]

@@ -1,0 +1,91 @@
+"""The pod: the user's template, with what makes it a member of a gang."""
+
+from deepspeed_operator.api.names import (
+    CONFIG_FILE,
+    HOSTFILE,
+    LABEL_ATTEMPT,
+    LABEL_JOB_UID,
+    PLAN_FILE,
+    VOLUME_FILES,
+    VOLUME_JOB,
+    VOLUME_SHARED_MEMORY,
+    VOLUME_WORKSPACE,
+)
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
+from deepspeed_operator.plan.trainer import trainer_of
+from deepspeed_operator.render.trainer import mounts_shared_memory
+
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+AGENT_KEY_PREFIX = "agent."
+
+_LOST_NODE_SECONDS = 30
+_LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+def pod_spec(spec: DeepSpeedJobSpec, job_name: str, labels: dict[str, str], volumes: list[Json]) -> Json:
+    """Return the pod's spec without the trainer container and hostname. What the template says stays."""
+    template = object_at(spec.template, "spec")
+    rendered: Json = {
+        **template,
+        "restartPolicy": "Never",
+        "subdomain": job_name,
+        "tolerations": [*list_at(template, "tolerations"), *_tolerations(template)],
+        "volumes": [*list_at(template, "volumes"), *volumes],
+    }
+    rendered.setdefault("enableServiceLinks", False)
+    rendered.setdefault("topologySpreadConstraints", [_spread_over_nodes(labels)])
+    if rendered.get("hostNetwork"):
+        # Else the node's own resolver is asked, which does not know the hostfile's names.
+        rendered.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
+    return rendered
+
+
+def pod_volumes(spec: DeepSpeedJobSpec, config_map: str, agent_files: list[str], has_config: bool) -> list[Json]:
+    """Return the volumes we add."""
+    keys = {HOSTFILE: HOSTFILE, PLAN_FILE: PLAN_FILE}
+    if has_config:
+        keys[CONFIG_FILE] = CONFIG_FILE
+    keys |= {f"{AGENT_KEY_PREFIX}{name}": f"agent/{name}" for name in agent_files}
+    items = [{"key": key, "path": path} for key, path in keys.items()]
+    volumes: list[Json] = [{"name": VOLUME_JOB, "configMap": {"name": config_map, "items": items}}]
+    if spec.training.files is not None:
+        volumes.append({"name": VOLUME_FILES, "configMap": {"name": spec.training.files.config_map}})
+        volumes.append({"name": VOLUME_WORKSPACE, "emptyDir": {}})
+    trainer = trainer_of(spec.template) or {}
+    if not mounts_shared_memory(trainer):
+        limit = spec.shared_memory or object_at(trainer, "resources", "limits").get("memory")
+        size = {} if limit is None else {"sizeLimit": limit}
+        volumes.append({"name": VOLUME_SHARED_MEMORY, "emptyDir": {"medium": "Memory", **size}})
+    return volumes
+
+
+def place_trainer(spec: DeepSpeedJobSpec, trainer: Json) -> list[Json]:
+    """Return the template's containers with the finished trainer in its place."""
+    containers = objects_at(spec.template, "spec", "containers")
+    original = trainer_of(spec.template)
+    return [trainer if container is original else container for container in containers] or [trainer]
+
+
+def _tolerations(template: Json) -> list[Json]:
+    """Kubernetes would give a lost node five minutes; a gang that waits for a dead peer holds its GPUs all along."""
+    declared = objects_at(template, "tolerations")
+    return [
+        {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_SECONDS}
+        for taint in _LOST_NODE_TAINTS
+        if not any(_tolerates(toleration, taint) for toleration in declared)
+    ]
+
+
+def _tolerates(toleration: Json, taint: str) -> bool:
+    everything = not toleration.get("key") and toleration.get("operator") == "Exists"
+    return (everything or toleration.get("key") == taint) and toleration.get("effect") in {None, "", "NoExecute"}
+
+
+def _spread_over_nodes(labels: dict[str, str]) -> Json:
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {label: labels[label] for label in (LABEL_JOB_UID, LABEL_ATTEMPT)}},
+    }

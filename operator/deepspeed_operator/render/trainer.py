@@ -1,0 +1,92 @@
+"""The trainer container: the user's, with what makes it run the agent."""
+
+from deepspeed_operator.api.names import (
+    AGENT,
+    CONFIG_FILE,
+    CONFIG_PATH,
+    ENV_INDEX,
+    ENV_NODE,
+    ENV_POD,
+    ENV_POD_UID,
+    FILES_DIRECTORY,
+    JOB_DIRECTORY,
+    SHARED_MEMORY,
+    TRAINER,
+    VOLUME_FILES,
+    VOLUME_JOB,
+    VOLUME_SHARED_MEMORY,
+    VOLUME_WORKSPACE,
+    WORKSPACE,
+)
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import World
+from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
+from deepspeed_operator.plan.accelerators import DEFAULT_ACCELERATOR, vendor_of
+from deepspeed_operator.plan.trainer import trainer_of
+
+AGENT_COMMAND = ("python3", "-u", AGENT)
+# The agent copies the configuration beside the user's files, so nothing needs to be mounted there.
+WORKSPACE_CONFIG = f"{WORKSPACE}/{CONFIG_FILE}"
+
+
+def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_port: int, has_config: bool) -> Json:
+    """Return the trainer container without the pod's index. What the template says stays; ours is appended."""
+    template = trainer_of(spec.template) or {}
+    container: Json = {"name": TRAINER, **template, "image": image}
+    if "command" in template:
+        container["args"] = list(AGENT_COMMAND)
+    else:
+        container["command"] = list(AGENT_COMMAND)
+    container["env"] = [*list_at(template, "env"), *_downward_variables()]
+    container["volumeMounts"] = [*list_at(template, "volumeMounts"), *_mounts(spec, template, has_config)]
+    if _needs_accelerator(template):
+        limits = {**object_at(template, "resources", "limits"), DEFAULT_ACCELERATOR: str(world.slots_per_node)}
+        container["resources"] = {**object_at(template, "resources"), "limits": limits}
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    container.setdefault("readinessProbe", _readiness_probe(agent_port))
+    return container
+
+
+def with_index(container: Json, index: int) -> Json:
+    """Return the trainer container of the pod with this index; its presence is how we find the trainer in a pod."""
+    return {**container, "env": [*container["env"], {"name": ENV_INDEX, "value": str(index)}]}
+
+
+def mounts_shared_memory(container: Json) -> bool:
+    """Say whether the user mounts something of their own at /dev/shm."""
+    return any(mount.get("mountPath") == SHARED_MEMORY for mount in objects_at(container, "volumeMounts"))
+
+
+def _downward_variables() -> list[Json]:
+    fields = {ENV_POD: "metadata.name", ENV_POD_UID: "metadata.uid", ENV_NODE: "spec.nodeName"}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+
+
+def _mounts(spec: DeepSpeedJobSpec, template: Json, has_config: bool) -> list[Json]:
+    mounts: list[Json] = [{"name": VOLUME_JOB, "mountPath": JOB_DIRECTORY, "readOnly": True}]
+    if spec.training.files is not None:
+        mounts.append({"name": VOLUME_FILES, "mountPath": FILES_DIRECTORY, "readOnly": True})
+        mounts.append({"name": VOLUME_WORKSPACE, "mountPath": WORKSPACE})
+    path = spec.training.config_path
+    copied = spec.training.files is not None and path == WORKSPACE_CONFIG
+    if has_config and path != CONFIG_PATH and not copied:
+        mounts.append({"name": VOLUME_JOB, "mountPath": path, "subPath": CONFIG_FILE, "readOnly": True})
+    if not mounts_shared_memory(template):
+        mounts.append({"name": VOLUME_SHARED_MEMORY, "mountPath": SHARED_MEMORY})
+    return mounts
+
+
+def _needs_accelerator(template: Json) -> bool:
+    """Without a word about accelerators, a slot is a GPU. A limit of 0, or a device claim, is a word."""
+    named = [*object_at(template, "resources", "limits"), *object_at(template, "resources", "requests")]
+    return not any(vendor_of(name) for name in named) and not list_at(template, "resources", "claims")
+
+
+def _readiness_probe(agent_port: int) -> Json:
+    # Ready means: the ranks run. A busy node must not make a running gang flap, hence the high threshold.
+    return {
+        "httpGet": {"path": "/readyz", "port": agent_port},
+        "periodSeconds": 2,
+        "timeoutSeconds": 2,
+        "failureThreshold": 15,
+    }
