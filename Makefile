@@ -1,0 +1,59 @@
+# A bare Debian (bookworm or trixie) machine, as root, needs nothing but this file's checkout, git and make: the rest is installed here.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+
+# Everything that is built once and reused: tools, cluster programs, image layers. It may be deleted at any time.
+export DSJ_CACHE ?= /var/cache/deepspeed-operator
+# What a target is about: a cluster made on this machine, or (CLUSTER=current) the one of your kubeconfig.
+export CLUSTER ?= local
+
+UV_VERSION := 0.13.9
+UV_HOME := $(DSJ_CACHE)/uv-$(UV_VERSION)
+UV := $(UV_HOME)/bin/uv
+PYTHON := .venv/bin/python
+SYNCED := .venv/.synced
+# Tests without a cluster.
+UNIT := tests/unit tests/demo
+CLUSTER_TESTS := $(filter-out $(UNIT) tests/golden,$(patsubst %/,%,$(sort $(wildcard tests/*/))))
+
+-include tests/cluster/cluster.mk images/images.mk
+
+.PHONY: help demo test check lint unit generate
+help: ## This list.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+demo: $(SYNCED) ## Train on two nodes from examples/quickstart.yaml. CLUSTER=current OPERATOR_IMAGE= WORKER_IMAGE= uses your cluster.
+	$(PYTHON) -m tests.demo
+
+test: $(SYNCED) lint ## Everything: lint, types, unit tests, then the tests on a cluster made here; prints where the time went.
+	DSJ_TIMING=$(abspath .venv/timing.tsv) $(PYTHON) -m tests.timing build
+	DSJ_TIMING=$(abspath .venv/timing.tsv) .venv/bin/pytest -p tests.timing $(UNIT) $(CLUSTER_TESTS)
+
+check: lint unit ## Fast, without a cluster: lint, format, types, layers, the agent's Python version, unit tests.
+
+lint: $(SYNCED)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/pyright
+	.venv/bin/lint-imports
+	.venv/bin/vermin --target=3.8- --violations --no-tips --eval-annotations operator/deepspeed_operator/agent
+
+unit: $(SYNCED)
+	.venv/bin/pytest $(UNIT)
+
+generate: $(SYNCED) ## Write again what is generated: the CRD (crds/ and chart), examples, golden files.
+	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd > crds/deepspeedjobs.yaml
+	cp crds/deepspeedjobs.yaml charts/deepspeed-operator/files/deepspeedjobs.yaml
+	$(PYTHON) -m tests.demo.embed
+	.venv/bin/pytest -q tests/unit tests/e2e/test_chart.py --update-golden
+
+$(SYNCED): pyproject.toml uv.lock | $(UV)
+	$(UV) sync --frozen --quiet --no-python-downloads
+	touch $@
+
+$(UV):
+	python3 -c 'import ensurepip, venv' 2>/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv; }
+	python3 -m venv $(UV_HOME)
+	$(UV_HOME)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)

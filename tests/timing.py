@@ -1,0 +1,52 @@
+"""Says where the time of `make test` went: the builds before the tests, and the tests by directory.
+
+`python -m tests.timing build` makes what the cluster tests need and notes how long each part took; the same module,
+as a pytest plugin (`-p tests.timing`), prints those notes and its own below the test results.
+"""
+
+import os
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+_BY_DIRECTORY: dict[str, float] = defaultdict(float)
+
+
+def notes() -> Path | None:
+    """Return the file in which the phases before pytest left their times, if this is a `make test`."""
+    return Path(os.environ["DSJ_TIMING"]) if os.environ.get("DSJ_TIMING") else None
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _BY_DIRECTORY["/".join(Path(report.nodeid.split("::")[0]).parts[:2])] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    file = notes()
+    before = [line.split("\t") for line in file.read_text().splitlines()] if file and file.exists() else []
+    rows = [*((name, float(seconds)) for name, seconds in before), *_BY_DIRECTORY.items()]
+    terminalreporter.section("where the time went")
+    for name, seconds in rows:
+        terminalreporter.write_line(f"{seconds:8.1f} s  {name}")
+
+
+def build() -> None:
+    """Build the cluster's programs and all images; a part that is built already takes a second."""
+    # Imported late: pytest loads this module in runs that need no cluster.
+    from tests.demo import preparation
+
+    file = notes()
+    with file.open("w") if file else sys.stdout as output:
+        for name, step in preparation.STEPS.items():
+            begin = time.monotonic()
+            step()
+            output.write(f"{name}\t{time.monotonic() - begin:.1f}\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["build"]:
+        sys.exit("usage: python -m tests.timing build")
+    build()
