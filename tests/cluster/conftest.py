@@ -1,0 +1,3 @@
+from tests.cluster.fixture import cluster
+
+__all__ = ["cluster"]

@@ -1,0 +1,78 @@
+"""Simulated nodes: KWOK says of every pod on them that it runs and is ready, and ends the deleted ones. Real pods do not tolerate them."""
+
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import control_plane, processes
+from tests.cluster.api import Api, ApiError
+from tests.cluster.processes import wait_for
+from tests.cluster.settings import ACCELERATOR, ACCELERATORS_PER_NODE, Layout
+
+TAINT = "kwok.x-k8s.io/node"
+LABEL = "type"
+_STAGES = Path(__file__).with_name("kwok-stages.yaml")
+
+
+def start(layout: Layout, api: Api, nodes: int) -> list[str]:
+    """Names of the nodes: `nodes` in all, those that exist are kept."""
+    if not processes.is_alive(layout.processes, "kwok"):
+        selector = f"--manage-nodes-with-label-selector={LABEL}=kwok"
+        options = [f"--kubeconfig={layout.kubeconfig('kwok')}", f"--config={_STAGES}", "--manage-all-nodes=false", selector]
+        options += ["--node-lease-duration-seconds=40", "--cidr=10.245.0.0/16", "--server-address=127.0.0.1:10247"]
+        control_plane.start_daemon(layout, "kwok", ["kwok", *options])
+    names = [f"kwok-{number}" for number in range(nodes)]
+    for name in names:
+        _create(api, name)
+    log = layout.logs / "kwok.log"
+    wait_for("the simulated nodes", lambda: set(names) <= _ready(api), seconds=30, log=log)
+    return names
+
+
+def stop(layout: Layout, api: Api) -> None:
+    """Takes the simulated nodes away with the pods on them."""
+    for name in _nodes(api):
+        api.request("DELETE", f"/api/v1/nodes/{name}")
+        query = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}"
+        for pod in api.request("GET", query)["items"]:
+            path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+            _delete_at_once(api, path)
+    processes.end(layout.processes, "kwok")
+
+
+def _delete_at_once(api: Api, path: str) -> None:
+    try:
+        api.request("DELETE", path, {"gracePeriodSeconds": 0})
+    except ApiError as error:
+        if error.status != 404:
+            raise
+
+
+def _create(api: Api, name: str) -> None:
+    resources = {"cpu": "64", "memory": "1Ti", "pods": "1000", ACCELERATOR: ACCELERATORS_PER_NODE}
+    node: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "labels": {LABEL: "kwok", "kubernetes.io/hostname": name},
+            "annotations": {TAINT: "fake"},
+        },
+        "spec": {"taints": [{"key": TAINT, "value": "fake", "effect": "NoSchedule"}]},
+        "status": {"capacity": resources, "allocatable": resources},
+    }
+    try:
+        api.request("POST", "/api/v1/nodes", node)
+    except ApiError as error:
+        if error.status != 409:
+            raise
+
+
+def _nodes(api: Api) -> dict[str, Any]:
+    nodes = api.request("GET", f"/api/v1/nodes?labelSelector={LABEL}%3Dkwok")["items"]
+    return {node["metadata"]["name"]: node for node in nodes}
+
+
+def _ready(api: Api) -> set[str]:
+    return {
+        name
+        for name, node in _nodes(api).items()
+        if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
+    }
