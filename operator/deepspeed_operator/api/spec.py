@@ -86,7 +86,7 @@ class Training(Model):
     launcher: Launcher = Field(
         default=Launcher.RANKS,
         description="Who starts the ranks. Ranks: the operator's agent starts slotsPerNode processes a pod, with RANK, "
-        "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set. DeepSpeed: the `deepspeed` command line of the image, "
+        "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set. DeepSpeed: the image's `deepspeed` command line, "
         "with the job's hostfile. None: the command runs once a pod and starts its ranks itself (torchrun, "
         "accelerate launch); NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT and PET_* are set.",
     )
@@ -168,9 +168,9 @@ class DeepSpeedJobSpec(Model):
         description="Image of the trainer container; short for spec.template.spec.containers[].image. It needs "
         "python3 (3.8 or newer), PyTorch and DeepSpeed, and nothing of the operator.",
     )
-    training: Annotated[
-        Training, EXACTLY_ONE_PROGRAM, LAUNCHER_NONE_NEEDS_COMMAND, LAUNCHER_DEEPSPEED_NEEDS_PYTHON
-    ] = Field(description="The program that every rank runs.")
+    training: Annotated[Training, EXACTLY_ONE_PROGRAM, LAUNCHER_NONE_NEEDS_COMMAND, LAUNCHER_DEEPSPEED_NEEDS_PYTHON] = (
+        Field(description="The program that every rank runs.")
+    )
     ds_config: Annotated[dict[str, Any], FreeForm()] | None = Field(
         default=None,
         description="The DeepSpeed configuration, as its documentation writes it in JSON. It reaches the ranks key for "
@@ -201,7 +201,7 @@ class DeepSpeedJobSpec(Model):
     )
     suspend: bool = Field(
         default=False,
-        description="True deletes the pods and frees their GPUs; false afterwards begins a new attempt of the same run. "
+        description="True deletes the pods and frees their GPUs; false afterwards begins a new attempt of the run. "
         "A result that arrives first wins.",
     )
     lifecycle: Lifecycle | None = Field(default=None, description="Limits in time.")

@@ -20,7 +20,6 @@ class State(StrEnum):
     RUNNING = "Running"
     SUSPENDING = "Suspending"
     SUSPENDED = "Suspended"
-    STOPPING = "Stopping"
     COMPLETE = "Complete"
     FAILED = "Failed"
 
@@ -39,8 +38,11 @@ class ConditionType(StrEnum):
 class Condition(Model):
     """One aspect of the job's state, as in metav1.Condition."""
 
-    type: str = Field(max_length=316, description="Accepted, Running, Suspended, Complete, Failed; and, for tools that "
-                      "read kstatus, Ready, Reconciling, Stalled.")
+    type: str = Field(
+        max_length=316,
+        description="Accepted, Running, Suspended, Complete, Failed; and, for tools that "
+        "read kstatus, Ready, Reconciling, Stalled.",
+    )
     status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     reason: str = Field(min_length=1, max_length=1024, description="A CamelCase word for programs.")
     message: str = Field(max_length=MAX_MESSAGE, description="For people: what is the case, and what to do next.")
@@ -115,7 +117,8 @@ class DeepSpeedJobStatus(Model):
     state: State | None = Field(
         default=None,
         description="One word, derived from the conditions, for printing and for pipelines that read scalars: "
-        + ", ".join(State) + ".",
+        + ", ".join(State)
+        + ".",
     )
     conditions: Annotated[list[Condition], ListMap("type")] = Field(
         default=[], max_length=16, description="The job's state; each message says what to do next."
@@ -128,7 +131,9 @@ class DeepSpeedJobStatus(Model):
         default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run began."
     )
     attempt_time: str | None = Field(
-        default=None, max_length=64, json_schema_extra={"format": "date-time"},
+        default=None,
+        max_length=64,
+        json_schema_extra={"format": "date-time"},
         description="When the current attempt began; the startup deadline counts from here.",
     )
     completion_time: str | None = Field(
@@ -137,7 +142,9 @@ class DeepSpeedJobStatus(Model):
     world: World | None = Field(default=None, description="The ranks of the run.")
     batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")
     deepspeed_version: str | None = Field(
-        default=None, max_length=64, description="DeepSpeed version that the agent found in the image, else the declared one."
+        default=None,
+        max_length=64,
+        description="DeepSpeed version found in the image, else the declared one.",
     )
     config_digest: str | None = Field(
         default=None, max_length=128, description="SHA-256 of the configuration that the run uses."

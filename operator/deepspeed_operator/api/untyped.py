@@ -21,3 +21,8 @@ def list_at(value: object, *path: str) -> list[Any]:
 def objects_at(value: object, *path: str) -> list[Json]:
     """Return the objects in the list at this path, without anything else that is in it."""
     return [cast(Json, item) for item in list_at(value, *path) if isinstance(item, dict)]
+
+
+def present(value: Json) -> Json:
+    """Return the fields that are set: to Kubernetes a null is as good as nothing."""
+    return {key: item for key, item in value.items() if item is not None}

@@ -1,0 +1,1 @@
+"""Observed objects → actions and status: the state machine, its conditions, and who failed first."""

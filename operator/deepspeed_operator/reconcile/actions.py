@@ -1,0 +1,97 @@
+"""What the reconciler wants done. The controller does it, in order, after the status is written."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from deepspeed_operator.api.status import DeepSpeedJobStatus
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadConfigMap:
+    """Fill `facts.config_maps[name]`, then reconcile again."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryPod:
+    """Post the pod with dryRun=All and fill `facts.trial`, then reconcile again."""
+
+    pod: Manifest
+    pod_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAgent:
+    """Fill `facts.agent` from rank 0's agent (2 s at most; no answer is an answer), then reconcile again."""
+
+    attempt: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmMissing:
+    """GET the pods: one that exists goes into the pod cache, the others into `facts.confirmed_missing`."""
+
+    pods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ensure:
+    """Make the object exist with at least this content. A foreign owner fills `facts.refusal` (NameConflict)."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePods:
+    """POST the pods in growing batches. An existing pod of ours is read and kept.
+
+    A refusal stops it and fills `facts.refusal`; beginning again clears it.
+    """
+
+    attempt: int
+    pods: tuple[Manifest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete exactly this pod. With a resourceVersion a change since then (a result) prevents it."""
+
+    name: str
+    uid: str
+    resource_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteConfigMap:
+    """Delete an earlier attempt's ConfigMap; none of that name is as good."""
+
+    name: str
+
+
+Question = ReadConfigMap | TryPod | ReadAgent | ConfirmMissing
+Action = Question | Ensure | CreatePods | DeletePod | DeleteConfigMap
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """A Kubernetes Event about the job, emitted once its status is written."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Status to write (if it differs), then events, then actions; and when to look again without being told."""
+
+    status: DeepSpeedJobStatus
+    actions: tuple[Action, ...] = ()
+    events: tuple[JobEvent, ...] = ()
+    check_at: datetime | None = None

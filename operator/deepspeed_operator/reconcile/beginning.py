@@ -1,0 +1,97 @@
+"""Beginning a run or an attempt: judged first, tried with the API server, recorded before anything is made."""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any, Final
+
+from deepspeed_operator.api.status import State, World
+from deepspeed_operator.reconcile.actions import JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, is_finished
+from deepspeed_operator.reconcile.configuration import SOURCE_REREAD
+from deepspeed_operator.reconcile.judge import Judgement, judge
+from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
+from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.image import declared_version
+from deepspeed_operator.render.installation import Installation
+
+# Another answer to the same pod needs a change elsewhere: a quota or a label soon, a new admission rule rarely.
+RETRY_UNWELCOME: Final = timedelta(seconds=30)
+RETRY_INVALID: Final = timedelta(minutes=5)
+
+
+def begin_run(observed: Observed, installation: Installation) -> Outcome:
+    """Judge the run that spec asks for, and record it. Until then an earlier run's pods are left alone."""
+    judged = judge(observed, installation)
+    if isinstance(judged, ReadConfigMap):
+        return unchanged(observed, judged)
+    if not judged.accepted:
+        retry = observed.now + SOURCE_REREAD if judged.acceptance.reason == Reason.CONFIG_NOT_FOUND else None
+        return state(observed, judged.acceptance, check_at=retry, changes={"findings": list(judged.findings)})
+    status, spec = observed.job.status, observed.job.spec
+    if spec.suspend and status.attempt is None:
+        words = "The job is accepted and suspended: set spec.suspend to false to begin."
+        verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
+        return state(observed, verdict, acceptance=judged.acceptance, changes={"findings": list(judged.findings)})
+    refused = _trial(observed, judged, installation)
+    if refused is not None:
+        return refused
+    events: tuple[JobEvent, ...] = ()
+    if status.attempt is not None and not is_finished(status):
+        words = f"Run {status.run_id!r} was replaced by run {spec.run_id!r}; the pods of attempt {status.attempt} end."
+        events = (JobEvent("Normal", "Superseded", words),)
+    run: dict[str, Any] = {
+        "run_id": spec.run_id,
+        "start_time": timestamp(observed.now),
+        "completion_time": None,
+        "world": judged.world,
+        "batch": judged.batch,
+        "config_digest": judged.configuration.digest if judged.configuration is not None else None,
+        "deepspeed_version": declared_version(spec, installation),
+        "failure": None,
+        "findings": list(judged.findings),
+    }
+    if spec.suspend:
+        verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods of the run before end.")
+        return state(observed, verdict, acceptance=judged.acceptance, check_at=observed.now, events=events, changes=run)
+    return begin_attempt(observed, judged.world, acceptance=judged.acceptance, events=events, run=run)
+
+
+def begin_attempt(
+    observed: Observed,
+    world: World,
+    *,
+    acceptance: Verdict | None = None,
+    events: tuple[JobEvent, ...] = (),
+    run: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Record the next attempt. Its children are made, and the last one's removed, once this is written."""
+    attempt = (observed.job.status.attempt or 0) + 1
+    pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
+    ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
+    verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")
+    changes = {**(run or {}), "attempt": attempt, "attempt_time": timestamp(observed.now), "workers": None}
+    return state(observed, verdict, acceptance=acceptance, check_at=observed.now, events=events, changes=changes)
+
+
+def _trial(observed: Observed, judged: Judgement, installation: Installation) -> Outcome | None:
+    """Return what to do until the API server has accepted a pod of the run on trial; None if it has."""
+    attempt = (observed.job.status.attempt or 0) + 1
+    text = judged.configuration.text if judged.configuration is not None else None
+    pod: Manifest = Attempt(observed.job, attempt, judged.world, text, installation).pod(0)
+    digest = sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()
+    trial = observed.facts.trial
+    if trial is None or trial.pod_digest != digest:
+        return unchanged(observed, TryPod(pod, digest))
+    if trial.refusal is None:
+        return None
+    retry_at = trial.answered_at + (RETRY_INVALID if trial.invalid else RETRY_UNWELCOME)
+    if observed.now >= retry_at:
+        return unchanged(observed, TryPod(pod, digest))
+    reason = Reason.TEMPLATE_REJECTED if trial.invalid else Reason.PODS_REFUSED
+    hint = "Correct spec.template" if trial.invalid else "Correct spec.template, or what refuses it; it is tried again"
+    words = f"The API server refuses the job's pods, nothing was created: {trial.refusal} {hint}."
+    verdict = Verdict(State.INVALID, reason, words)
+    return state(observed, verdict, check_at=retry_at, changes={"findings": list(judged.findings)})

@@ -1,0 +1,126 @@
+"""The vocabulary of states and reasons, and the conditions that follow from them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from deepspeed_operator.api.status import MAX_MESSAGE, Condition, ConditionType, DeepSpeedJobStatus, State
+
+# These explain themselves even when false; the others would only repeat them.
+_EXPLAINED: Final = frozenset({ConditionType.ACCEPTED, ConditionType.RUNNING, ConditionType.READY})
+_WHAT_IT_SAYS: Final[dict[State, dict[ConditionType, bool]]] = {
+    State.INVALID: {ConditionType.STALLED: True},
+    State.STARTING: {ConditionType.ACCEPTED: True, ConditionType.RECONCILING: True},
+    State.RUNNING: {ConditionType.ACCEPTED: True, ConditionType.RUNNING: True, ConditionType.READY: True},
+    State.SUSPENDING: {ConditionType.ACCEPTED: True, ConditionType.RECONCILING: True},
+    # As with a Kubernetes Job, suspended is what was asked for: a GitOps sync does not wait for more.
+    State.SUSPENDED: {ConditionType.ACCEPTED: True, ConditionType.SUSPENDED: True, ConditionType.READY: True},
+    State.COMPLETE: {ConditionType.ACCEPTED: True, ConditionType.COMPLETE: True, ConditionType.READY: True},
+    State.FAILED: {ConditionType.ACCEPTED: True, ConditionType.FAILED: True, ConditionType.STALLED: True},
+}
+
+
+class Reason(StrEnum):
+    """Reasons that the operator itself gives; a failed run's reason may also be one of the agent's."""
+
+    ACCEPTED = "Accepted"
+    NO_CONFIG = "NoConfig"
+    INVALID_SPEC = "InvalidSpec"
+    INVALID_CONFIG = "InvalidDeepSpeedConfig"
+    CONFIG_NOT_FOUND = "ConfigNotFound"
+    TEMPLATE_REJECTED = "TemplateRejected"
+    NAME_CONFLICT = "NameConflict"
+    PODS_REFUSED = "PodsRefused"
+
+    STARTING = "Starting"
+    WAITING_FOR_OLD_PODS = "WaitingForOldPods"
+    CONFIG_UNAVAILABLE = "ConfigUnavailable"
+    UNSCHEDULABLE = "Unschedulable"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CONTAINER_CANNOT_START = "ContainerCannotStart"
+
+    RUNNING = "Running"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    COMPLETED = "Completed"
+
+    STARTUP_DEADLINE_EXCEEDED = "StartupDeadlineExceeded"
+    OUT_OF_MEMORY = "OutOfMemory"
+    CONTAINER_KILLED = "ContainerKilled"
+    CONTAINER_FAILED = "ContainerFailed"
+    INIT_CONTAINER_FAILED = "InitContainerFailed"
+    PYTHON_NOT_FOUND = "PythonNotFound"
+    EVICTED = "Evicted"
+    POD_FAILED = "PodFailed"
+    POD_DELETED = "PodDeleted"
+    POD_LOST = "PodLost"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The job's state in one word, why, and what a person should know or do."""
+
+    state: State
+    reason: str
+    message: str
+
+
+def condition(status: DeepSpeedJobStatus, kind: ConditionType) -> Condition | None:
+    """Return the condition of this type, if it was ever set."""
+    return next((each for each in status.conditions if each.type == kind), None)
+
+
+def is_true(status: DeepSpeedJobStatus, kind: ConditionType) -> bool:
+    found = condition(status, kind)
+    return found is not None and found.status == "True"
+
+
+def is_finished(status: DeepSpeedJobStatus) -> bool:
+    """Whether the recorded run has its result, which nothing but another runId replaces."""
+    return is_true(status, ConditionType.COMPLETE) or is_true(status, ConditionType.FAILED)
+
+
+def conditions(
+    verdict: Verdict, acceptance: Verdict | None, previous: DeepSpeedJobStatus, *, generation: int, now: str
+) -> list[Condition]:
+    """Return all conditions for a verdict; a transition time changes only when a status flips.
+
+    `acceptance` gives the reason and message of Accepted where it was judged just now; else they stay as they were.
+    """
+    says = _WHAT_IT_SAYS[verdict.state]
+    return [
+        _condition(kind, says.get(kind, False), verdict, acceptance, previous, generation=generation, now=now)
+        for kind in ConditionType
+    ]
+
+
+def _condition(
+    kind: ConditionType,
+    holds: bool,
+    verdict: Verdict,
+    acceptance: Verdict | None,
+    previous: DeepSpeedJobStatus,
+    *,
+    generation: int,
+    now: str,
+) -> Condition:
+    before = condition(previous, kind)
+    reason, message = verdict.reason, verdict.message
+    if kind is ConditionType.ACCEPTED and holds:
+        if acceptance is not None:
+            reason, message = acceptance.reason, acceptance.message
+        elif before is not None:
+            reason, message = before.reason, before.message
+    status = "True" if holds else "False"
+    return Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=_bounded(message) if holds or kind in _EXPLAINED else "",
+        last_transition_time=before.last_transition_time if before and before.status == status else now,
+        observed_generation=generation,
+    )
+
+
+def _bounded(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"

@@ -1,0 +1,191 @@
+"""Who failed first, and why: from the agents' termination messages, container states and pod reasons."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from pydantic import ValidationError
+
+from deepspeed_operator.api.spec import Model
+from deepspeed_operator.api.status import Failure
+from deepspeed_operator.reconcile.conditions import Reason
+from deepspeed_operator.reconcile.gang import Gang
+from deepspeed_operator.reconcile.pods import PodView
+
+_SIGKILL = 9
+_SIGNALLED = 128
+# An agent that was killed says nothing, and its peers fail a moment later by their lost connection.
+_SILENT_DEATH_ADVANTAGE = timedelta(seconds=2)
+_SYMPTOMS = frozenset({"Terminated", "PeerLost", "PeersMissing"})  # of something that another pod may explain
+_NOT_FOUND = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|.*no such file)')
+_REMEDIES = {
+    "ScriptNotFound": "Check spec.training.script against the image's working directory or spec.training.files.",
+    Reason.PYTHON_NOT_FOUND: "The image needs python3 (3.8 or newer); spec.training.python is the ranks' interpreter.",
+    Reason.OUT_OF_MEMORY: "Raise the memory limit of the trainer container in spec.template, or lower the memory need: "
+    "a smaller micro batch, activation checkpointing, less offload to the CPU.",
+    Reason.EVICTED: "Set memory and ephemeral-storage requests in spec.template; run again with another spec.runId.",
+    Reason.POD_DELETED: "Run again with another spec.runId.",
+    Reason.POD_LOST: "Run again with another spec.runId.",
+    "PeerLost": "Look at the node; run again with another spec.runId.",
+    "HostNotResolved": "Check the cluster's DNS and network policies, then run again with another spec.runId.",
+    "PeersMissing": "Check that pods of this namespace may talk to each other, then run again with another spec.runId.",
+}
+DEFAULT_REMEDY = "Correct the cause, then run again with another spec.runId."
+
+
+class AgentMessage(Model):
+    """The agent's last words: the first line of a termination message, and the log tail after it."""
+
+    protocol: Literal[1]
+    reason: str
+    index: int | None = None
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    signature: str = ""
+    tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One pod's explanation of its end."""
+
+    pod: PodView
+    at: datetime
+    weight: int  # 0 explains itself, 1 is the symptom of something elsewhere
+    failure: Failure
+
+
+def agent_message(text: str) -> AgentMessage | None:
+    """Parse a termination message, or return None where the agent wrote none (kubelet may put log lines there)."""
+    first, _, tail = text.partition("\n")
+    try:
+        return AgentMessage.model_validate_json(first).model_copy(update={"tail": tail})
+    except ValidationError:
+        return None
+
+
+def first_failure(gang: Gang, *, now: datetime) -> Failure:
+    """Return the first cause among the failed pods of the gang, of which there must be one."""
+    causes = [_cause(gang, pod, now) for pod in gang.failed]
+    return min(causes, key=lambda cause: (cause.weight, cause.at, cause.pod.index)).failure
+
+
+def failed_since(gang: Gang, *, now: datetime) -> datetime:
+    """Return when the first pod of the gang failed, as far as Kubernetes says."""
+    return min(_ended_at(pod, now) for pod in gang.failed)
+
+
+def lost_pods(gang: Gang) -> Failure:
+    """Return the failure of a gang of which a running pod is gone without a trace."""
+    name = gang.missing_names[0]
+    others = f" and {len(gang.missing) - 1} more" if len(gang.missing) > 1 else ""
+    return Failure(
+        reason=Reason.POD_LOST,
+        pod=name,
+        message=f"pod {name}{others} is gone: deleted while its ranks ran, by a person, a drain or with its node",
+    )
+
+
+def headline(failure: Failure) -> str:
+    """Return the failure in one line with what to do next, for a condition."""
+    cause = failure.message.partition("\n")[0]
+    return f"{cause}. {_REMEDIES.get(failure.reason, DEFAULT_REMEDY)}"
+
+
+def _ended_at(pod: PodView, now: datetime) -> datetime:
+    if pod.termination is not None and pod.termination.finished_at is not None:
+        return pod.termination.finished_at
+    return pod.deleted_at or now
+
+
+def _cause(gang: Gang, pod: PodView, now: datetime) -> Cause:
+    ended = pod.termination
+    said = agent_message(ended.message) if ended is not None and pod.failed_init is None else None
+    at = _ended_at(pod, now)
+    out_of_memory = ended is not None and ended.reason == "OOMKilled"
+    if said is not None and not (out_of_memory and said.index in {None, pod.index}):
+        if said.reason == "Terminated" and pod.deleted_at is not None and said.index in {None, pod.index}:
+            return Cause(pod, at, 0, _deleted(pod))
+        weight = 1 if said.reason in _SYMPTOMS else 0
+        return Cause(pod, at, weight, _as_said(gang, pod, said))
+    return Cause(pod, at - _SILENT_DEATH_ADVANTAGE, 0, _silent(pod, said))
+
+
+def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
+    origin = gang.pods.get(said.index, pod) if said.index is not None else pod
+    who = f"rank {said.rank} in {_place(origin)}" if said.rank is not None else _place(origin)
+    how = _how(said.exit_code, said.signal)
+    summary = f"{who} {how}: {said.signature}" if said.signature else f"{who} {how}"
+    tail = said.tail
+    if origin is not pod and origin.termination is not None:  # the origin has the failed rank's own log
+        own = agent_message(origin.termination.message)
+        tail = own.tail if own is not None and own.tail else tail
+    return Failure(
+        reason=said.reason,
+        rank=said.rank,
+        pod=origin.name,
+        node=origin.node,
+        exit_code=said.exit_code,
+        signal=said.signal,
+        message=f"{summary}\n{tail}" if tail.strip() else summary,
+    )
+
+
+def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
+    """Explain a pod whose agent could not: by its container's state, else by the pod's own reason."""
+    ended, place = pod.termination, _place(pod)
+    if ended is None:
+        reason = Reason.EVICTED if pod.reason == "Evicted" else Reason.POD_FAILED
+        words = ": ".join(part for part in (pod.reason, pod.message) if part) or "no reason given"
+        return Failure(reason=reason, pod=pod.name, node=pod.node, message=f"{place} failed: {words}")
+    signal = ended.signal or (ended.exit_code - _SIGNALLED if ended.exit_code > _SIGNALLED else None)
+    container = f"container {pod.failed_init or pod.trainer} of {place}"
+    log = said.tail if said is not None else ended.message
+    absent = _NOT_FOUND.search(ended.message)
+    if pod.failed_init is not None:
+        reason, summary = Reason.INIT_CONTAINER_FAILED, f"init {container} {_how(ended.exit_code, signal)}"
+    elif ended.reason == "OOMKilled":
+        victim = f"rank {said.rank} in {place}" if said is not None and said.rank is not None else container
+        reason, summary = Reason.OUT_OF_MEMORY, f"{victim} was killed: out of memory (the kernel's OOM killer)"
+    elif absent is not None:
+        python = absent.group(1).rpartition("/")[2].startswith("python")
+        reason = Reason.PYTHON_NOT_FOUND if python else Reason.CONTAINER_CANNOT_START
+        summary = f"{container} could not start: the image has no {absent.group(1)}"
+    elif ended.reason in {"ContainerCannotRun", "StartError"}:
+        reason, summary = Reason.CONTAINER_CANNOT_START, f"{container} could not start"
+    elif signal == _SIGKILL:
+        reason = Reason.CONTAINER_KILLED
+        summary = f"{container} was killed by signal 9 from outside (the node's OOM killer, or a person)"
+    else:
+        reason, summary = Reason.CONTAINER_FAILED, f"{container} {_how(ended.exit_code, signal)}"
+    return Failure(
+        reason=reason,
+        rank=said.rank if said is not None else None,
+        pod=pod.name,
+        node=pod.node,
+        exit_code=ended.exit_code,
+        signal=signal,
+        message=f"{summary}\n{log}" if log.strip() else summary,
+    )
+
+
+def _deleted(pod: PodView) -> Failure:
+    return Failure(
+        reason=Reason.POD_DELETED,
+        pod=pod.name,
+        node=pod.node,
+        message=f"{_place(pod)} was deleted while its ranks ran, by a person, a drain or an eviction"
+        + (f": {pod.message}" if pod.message else ""),
+    )
+
+
+def _how(exit_code: int | None, signal: int | None) -> str:
+    if signal is not None:
+        return f"was killed by signal {signal}"
+    return f"exited with code {exit_code}" if exit_code is not None else "failed"
+
+
+def _place(pod: PodView) -> str:
+    return f"pod {pod.name} on node {pod.node}" if pod.node else f"pod {pod.name}"

@@ -1,0 +1,79 @@
+"""Whether a run may begin: the configuration, the batch arithmetic and the template, all errors at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
+from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
+from deepspeed_operator.plan.world import world_of
+from deepspeed_operator.reconcile.actions import ReadConfigMap
+from deepspeed_operator.reconcile.conditions import Reason, Verdict
+from deepspeed_operator.reconcile.configuration import Configuration, Unusable, configuration
+from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.render.template import template_findings
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a run will be; `acceptance` says why not where its state is Invalid."""
+
+    acceptance: Verdict
+    world: World
+    batch: Batch | None
+    configuration: Configuration | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def accepted(self) -> bool:
+        return self.acceptance.state is not State.INVALID
+
+
+def judge(observed: Observed, installation: Installation) -> Judgement | ReadConfigMap:
+    """Judge the job as its spec stands now, or return the question to ask first."""
+    spec = observed.job.spec
+    source = configuration(observed)
+    if isinstance(source, ReadConfigMap):
+        return source
+    world = world_of(spec)
+    template = template_findings(spec, installation)
+    if isinstance(source, Unusable):
+        return _judgement(world, None, None, (*source.findings, *template), source.reason)
+    path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
+    judged = judge_configuration(source.values if source is not None else None, world, path)
+    reason = Reason.INVALID_CONFIG if judged.errors else Reason.INVALID_SPEC
+    text = source.text if source is not None else None
+    size = Attempt(observed.job, 1, world, text, installation).findings()
+    return _judgement(world, judged.batch, source, (*judged.findings, *template, *size), reason)
+
+
+def _judgement(
+    world: World,
+    batch: Batch | None,
+    source: Configuration | None,
+    findings: Sequence[Finding],
+    reason_if_invalid: Reason,
+) -> Judgement:
+    errors = [finding for finding in findings if finding.level is Level.ERROR]
+    if errors:
+        count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+        listed = "; ".join(str(error) for error in errors)
+        acceptance = Verdict(State.INVALID, reason_if_invalid, f"{count}, nothing was created: {listed}")
+    elif source is None:
+        words = "The job has no dsConfig: its program configures DeepSpeed."
+        acceptance = Verdict(State.STARTING, Reason.NO_CONFIG, words)
+    else:
+        acceptance = Verdict(State.STARTING, Reason.ACCEPTED, _in_words(world, batch))
+    others = tuple(finding for finding in findings if finding.level is not Level.ERROR)
+    return Judgement(acceptance, world, batch, source, others[:MAX_FINDINGS])
+
+
+def _in_words(world: World, batch: Batch | None) -> str:
+    ranks = f"{world.size} rank" + ("s" if world.size != 1 else "")
+    if batch is None or None in {batch.train, batch.micro_per_gpu, batch.accumulation}:
+        return f"The configuration was accepted for {ranks}; its batch sizes are left to the framework."
+    return (
+        f"The configuration fits {ranks}: train_batch_size {batch.train} = micro batch {batch.micro_per_gpu} "
+        f"× accumulation {batch.accumulation} × data-parallel size {world.data_parallel}."
+    )

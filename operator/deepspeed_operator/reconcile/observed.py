@@ -1,0 +1,68 @@
+"""What is known about one job at one moment. All of it is plain data; nothing here asks anybody."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.reconcile.pods import PodView
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMapContent:
+    """A ConfigMap as it was read; `data` is None if there is none of that name."""
+
+    data: Mapping[str, str] | None
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The API server's answer to a pod that was posted with dryRun; `refusal` is None if it accepted."""
+
+    pod_digest: str
+    refusal: str | None
+    invalid: bool  # the pod itself is wrong (400, 422), not just unwelcome now (quota, Pod Security)
+    answered_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a child of an attempt could not be made, in the API server's words, and when to try again."""
+
+    attempt: int
+    reason: Literal["PodsRefused", "NameConflict"]  # NameConflict: the name belongs to an object that is not ours
+    message: str
+    retry_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """What rank 0's agent answered when all pods had become ready; nothing but the attempt if it did not answer."""
+
+    attempt: int
+    deepspeed_version: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Answers to earlier questions. They are lost with the process and asked for again."""
+
+    config_maps: Mapping[str, ConfigMapContent] = field(default_factory=dict[str, ConfigMapContent])
+    trial: Trial | None = None
+    refusal: Refusal | None = None
+    agent: AgentReport | None = None
+    confirmed_missing: frozenset[str] = frozenset()  # pods that a GET did not find
+    status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One job, the pods that carry its name (of any uid and attempt), and the answers so far."""
+
+    job: DeepSpeedJob
+    pods: tuple[PodView, ...]
+    facts: Facts
+    now: datetime

@@ -1,0 +1,163 @@
+"""Projection of a pod to what decides something, small enough to keep for tens of thousands of pods."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from deepspeed_operator.api.names import (
+    ENV_INDEX,
+    LABEL_ATTEMPT,
+    LABEL_INDEX,
+    LABEL_JOB_NAME,
+    LABEL_JOB_UID,
+)
+
+_FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How a container ended."""
+
+    exit_code: int
+    signal: int | None
+    reason: str
+    message: str
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One pod of a job. `termination` is the trainer container's: its end is the pod's end for us."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    job_name: str
+    job_uid: str
+    attempt: int
+    index: int
+    node: str | None
+    address: str | None
+    phase: str
+    ready: bool
+    created_at: datetime
+    deleted_at: datetime | None
+    reason: str  # the pod's own, such as Evicted
+    message: str
+    unschedulable: str | None  # the scheduler's words
+    waiting_container: str | None  # the container that cannot start, with the kubelet's reason and words
+    waiting_reason: str | None
+    waiting_message: str | None
+    trainer: str
+    failed_init: str | None  # an init container that failed, whose end `termination` then is
+    termination: Termination | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether no process of the trainer can run any more."""
+        return self.termination is not None or self.phase in _FINISHED_PHASES
+
+    @property
+    def released(self) -> bool:
+        """Whether the whole pod has ended, sidecars included, so that it holds no GPU."""
+        return self.phase in _FINISHED_PHASES
+
+    @property
+    def succeeded(self) -> bool:
+        if self.termination is not None:
+            return self.termination.exit_code == 0
+        return self.phase == "Succeeded"
+
+    @property
+    def failed(self) -> bool:
+        return self.finished and not self.succeeded
+
+
+def pod_view(pod: Mapping[str, Any]) -> PodView:
+    """Project a pod of ours, as the API server writes it.
+
+    Raises KeyError or ValueError if it lacks our labels: then it is not ours.
+    """
+    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
+    labels = metadata["labels"]
+    trainer = _trainer(spec["containers"])
+    states = {container["name"]: container.get("state", {}) for container in status.get("containerStatuses", [])}
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    scheduled = conditions.get("PodScheduled", {})
+    trainer_ended = _termination(states.get(trainer, {}))
+    failed_init = _failed_init(status) if trainer_ended is None else None
+    waiting = _waiting([*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])])
+    return PodView(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        job_name=labels[LABEL_JOB_NAME],
+        job_uid=labels[LABEL_JOB_UID],
+        attempt=int(labels[LABEL_ATTEMPT]),
+        index=int(labels[LABEL_INDEX]),
+        node=spec.get("nodeName"),
+        address=status.get("podIP"),
+        phase=status.get("phase", "Pending"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        created_at=moment(metadata["creationTimestamp"]),
+        deleted_at=moment(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
+        reason=status.get("reason", ""),
+        message=status.get("message", ""),
+        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else None,
+        waiting_container=waiting[0] if waiting else None,
+        waiting_reason=waiting[1] if waiting else None,
+        waiting_message=waiting[2] if waiting else None,
+        trainer=trainer,
+        failed_init=failed_init[0] if failed_init else None,
+        termination=failed_init[1] if failed_init else trainer_ended,
+    )
+
+
+def moment(timestamp: str) -> datetime:
+    """Parse a Kubernetes timestamp (RFC 3339, UTC)."""
+    return datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+
+
+def _trainer(containers: list[Mapping[str, Any]]) -> str:
+    """Return the container to which we gave an index: its name is the user's choice."""
+    for container in containers:
+        if any(variable["name"] == ENV_INDEX for variable in container.get("env", [])):
+            return str(container["name"])
+    raise ValueError("no container of this pod has our index")
+
+
+def _termination(state: Mapping[str, Any]) -> Termination | None:
+    ended = state.get("terminated")
+    if ended is None:
+        return None
+    return Termination(
+        exit_code=ended["exitCode"],
+        signal=ended.get("signal") or None,
+        reason=ended.get("reason", ""),
+        message=ended.get("message", ""),
+        finished_at=moment(ended["finishedAt"]) if ended.get("finishedAt") else None,
+    )
+
+
+def _failed_init(status: Mapping[str, Any]) -> tuple[str, Termination] | None:
+    """Return the init container whose failure ended the pod before its trainer began."""
+    if status.get("phase") != "Failed":
+        return None
+    for container in status.get("initContainerStatuses", []):
+        ended = _termination(container.get("state", {}))
+        if ended is not None and ended.exit_code != 0:
+            return container["name"], ended
+    return None
+
+
+def _waiting(statuses: list[Mapping[str, Any]]) -> tuple[str, str, str] | None:
+    """Return the first container that waits for more than its turn: name, reason, message."""
+    for status in statuses:
+        waiting = status.get("state", {}).get("waiting")
+        if waiting and waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
+            return status["name"], waiting["reason"], waiting.get("message", "")
+    return None

@@ -1,0 +1,164 @@
+"""An attempt from its first pod to its result."""
+
+from datetime import timedelta
+from typing import Final
+
+from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
+from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true
+from deepspeed_operator.reconcile.failure import failed_since, first_failure, headline, lost_pods
+from deepspeed_operator.reconcile.gang import Gang
+from deepspeed_operator.reconcile.observed import AgentReport, Observed
+from deepspeed_operator.reconcile.pods import PodView
+from deepspeed_operator.reconcile.starting import (
+    addresses,
+    ask_agent,
+    children,
+    deadline,
+    not_running_in_time,
+    obstacle,
+)
+from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
+from deepspeed_operator.render.installation import Installation
+
+# After the first pod fails its peers end within 5 s and may turn out to have failed first.
+SETTLE: Final = timedelta(seconds=12)
+
+
+def continue_attempt(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+    """Decide about the current attempt of an accepted run. A result wins over everything else."""
+    if gang.all_succeeded:
+        return complete(observed, gang)
+    if gang.failed:
+        settled_at = failed_since(gang, now=observed.now) + SETTLE
+        if gang.all_finished or observed.now >= settled_at:
+            return fail(observed, gang, first_failure(gang, now=observed.now))
+        return unchanged(observed, *delete(gang.late), check_at=settled_at)
+    if observed.job.spec.suspend:
+        verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end.")
+        return state(observed, verdict, gang=gang, check_at=observed.now)
+    if is_true(observed.job.status, ConditionType.RUNNING):
+        return _running(observed, gang, installation)
+    return _starting(observed, gang, installation)
+
+
+def complete(observed: Observed, gang: Gang) -> Outcome:
+    """Record that every rank of every pod ended with 0."""
+    pods = "The pod" if gang.nodes == 1 else f"All {gang.nodes} pods"
+    verdict = Verdict(State.COMPLETE, Reason.COMPLETED, f"{pods} ended with success. Another spec.runId runs it again.")
+    ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
+    completed_at = max((at for at in ended if at is not None), default=observed.now)
+    result = {"completion_time": timestamp(completed_at), "workers": gang.workers}
+    return state(observed, verdict, check_at=observed.now, changes=result)
+
+
+def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
+    """Record the failure. Pods that still run are removed once it is written."""
+    verdict = Verdict(State.FAILED, failure.reason, headline(failure))
+    result = {"completion_time": timestamp(observed.now), "failure": failure, "workers": gang.workers}
+    return state(observed, verdict, check_at=observed.now, changes=result)
+
+
+def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:
+    """Return the deletion of those pods that nobody has deleted yet."""
+    return tuple(DeletePod(pod.name, pod.uid) for pod in pods if pod.deleted_at is None)
+
+
+def _running(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+    if gang.missing:
+        unconfirmed = tuple(name for name in gang.missing_names if name not in observed.facts.confirmed_missing)
+        if unconfirmed:
+            return unchanged(observed, ConfirmMissing(unconfirmed))
+        return fail(observed, gang, lost_pods(gang))
+    actions = (*delete(gang.late), *addresses(observed, gang, installation))
+    return state(observed, _all_run(observed), gang=gang, actions=actions)
+
+
+def _starting(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+    removals = delete(gang.late)
+    if gang.all_ready:
+        question = ask_agent(observed, gang)
+        if question:
+            return unchanged(observed, *removals, *addresses(observed, gang, installation), *question)
+        return state(observed, _all_run(observed), gang=gang, actions=removals, changes=_reported(observed))
+    until = deadline(observed, gang)
+    if observed.now >= until:
+        words = not_running_in_time(observed, gang)
+        return fail(observed, gang, Failure(reason=Reason.STARTUP_DEADLINE_EXCEEDED, message=words))
+    refused = _refused(observed, gang)
+    if refused is not None:
+        return refused
+    if gang.missing and gang.old_pods_that_may_write:
+        return state(observed, _waiting_for(gang), gang=gang, actions=removals, check_at=until)
+    actions: tuple[Action, ...] = removals
+    verdict = obstacle(gang)
+    if gang.missing:
+        made = children(observed, gang, installation)
+        if isinstance(made, Verdict):
+            verdict = made
+        else:
+            actions = (*actions, *made)
+    actions = (*actions, *addresses(observed, gang, installation))
+    return state(observed, _steady(observed, verdict), gang=gang, actions=actions, check_at=until)
+
+
+def _refused(observed: Observed, gang: Gang) -> Outcome | None:
+    """Give back what was made of a refused attempt, and wait: half a gang never holds GPUs."""
+    refusal = observed.facts.refusal
+    if refusal is None or refusal.attempt != gang.attempt or (observed.now >= refusal.retry_at and not gang.pods):
+        return None
+    made = tuple(gang.pods.values())
+    if refusal.reason == Reason.NAME_CONFLICT:
+        words = f"{refusal.message} Delete or rename it, or give the job another name."
+        verdict = Verdict(State.INVALID, Reason.NAME_CONFLICT, words)
+    else:
+        words = f"The API server refuses the pods; none is kept, and they are tried again: {refusal.message}"
+        verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
+    check_at = min(max(refusal.retry_at, observed.now), deadline(observed, gang))
+    return state(observed, verdict, actions=delete((*made, *gang.late)), check_at=check_at)
+
+
+def _steady(observed: Observed, verdict: Verdict | None) -> Verdict:
+    """Keep the words of an obstacle that the kubelet keeps rephrasing, and of a plain start."""
+    before = condition(observed.job.status, ConditionType.RUNNING)
+    attempt = observed.job.status.attempt
+    if verdict is None:
+        starting = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: the pods are starting.")
+        if before is not None and before.reason == Reason.STARTING:
+            return Verdict(State.STARTING, Reason.STARTING, before.message)
+        return starting
+    if verdict.reason == Reason.IMAGE_PULL_FAILED and before is not None and before.reason == verdict.reason:
+        return Verdict(verdict.state, verdict.reason, before.message)
+    return verdict
+
+
+def _waiting_for(gang: Gang) -> Verdict:
+    old = gang.old_pods_that_may_write
+    where = ", ".join(f"{pod.name} on node {pod.node or '?'}" for pod in old[:5])
+    more = f" and {len(old) - 5} more" if len(old) > 5 else ""
+    words = f"Attempt {gang.attempt} begins when the old pods have ended, so that no two write: {where}{more}."
+    return Verdict(State.STARTING, Reason.WAITING_FOR_OLD_PODS, words)
+
+
+def _all_run(observed: Observed) -> Verdict:
+    world = observed.job.status.world
+    assert world is not None, "the world is recorded together with the attempt"
+    ranks = "1 rank trains" if world.size == 1 else f"{world.size} ranks train"
+    pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
+    where = f"kubectl logs {observed.job.metadata.name}-{observed.job.status.attempt}-0 shows rank 0"
+    return Verdict(State.RUNNING, Reason.RUNNING, f"{ranks} in {pods}; {where}.")
+
+
+def _reported(observed: Observed) -> dict[str, object]:
+    """Return what rank 0's agent found out about the image."""
+    report, status, declared = observed.facts.agent, observed.job.status, observed.job.spec.deepspeed_version
+    report = report or AgentReport(status.attempt or 0)
+    warnings = [Finding(level=Level.WARNING, path="spec.training", message=words) for words in report.warnings]
+    if declared is not None and report.deepspeed_version not in {None, declared}:
+        words = f"the image has DeepSpeed {report.deepspeed_version}, the job declares {declared}"
+        fix = f"Write {report.deepspeed_version}, or use another image."
+        warnings.append(Finding(level=Level.WARNING, path="spec.deepspeedVersion", message=words, fix=fix))
+    return {
+        "deepspeed_version": report.deepspeed_version or status.deepspeed_version,
+        "findings": [*status.findings, *(each for each in warnings if each not in status.findings)],
+    }

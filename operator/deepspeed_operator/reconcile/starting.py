@@ -1,0 +1,132 @@
+"""Bringing an attempt up: what it still needs, and what keeps it from running."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from deepspeed_operator.api.names import config_map_name
+from deepspeed_operator.api.status import State
+from deepspeed_operator.plan.ports import ports
+from deepspeed_operator.reconcile.actions import (
+    Action,
+    CreatePods,
+    DeleteConfigMap,
+    Ensure,
+    ReadAgent,
+    ReadConfigMap,
+)
+from deepspeed_operator.reconcile.conditions import Reason, Verdict
+from deepspeed_operator.reconcile.configuration import Configuration, run_configuration
+from deepspeed_operator.reconcile.gang import Gang
+from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.pods import PodView, moment
+from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.installation import Installation
+
+# The agents of a gang whose containers all run know better who is missing: they get to say it first.
+AGENTS_SAY_FIRST: Final = timedelta(seconds=30)
+_PULL_REASONS: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+)
+
+
+def children(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...] | Verdict:
+    """Return what makes the attempt's children exist, or why they cannot be made yet."""
+    source = run_configuration(observed)
+    if isinstance(source, ReadConfigMap):
+        return (source,)
+    if isinstance(source, Verdict):
+        return source
+    attempt = _attempt(observed, gang, source, installation)
+    actions: list[Action] = [
+        Ensure(attempt.service()),
+        Ensure(attempt.config_map()),
+        CreatePods(gang.attempt, tuple(attempt.pod(index) for index in gang.missing)),
+    ]
+    if gang.attempt > 1:
+        actions.append(DeleteConfigMap(config_map_name(gang.job, gang.attempt - 1)))
+    return tuple(actions)
+
+
+def addresses(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...]:
+    """Return what publishes the pods' addresses under the names of the hostfile."""
+    known = gang.addresses
+    if not known:
+        return ()
+    attempt = _attempt(observed, gang, None, installation)
+    return tuple(Ensure(each) for each in attempt.endpoint_slices(known))
+
+
+def _attempt(observed: Observed, gang: Gang, source: Configuration | None, installation: Installation) -> Attempt:
+    world = observed.job.status.world
+    assert world is not None, "the world is recorded together with the attempt"
+    return Attempt(observed.job, gang.attempt, world, source.text if source is not None else None, installation)
+
+
+def ask_agent(observed: Observed, gang: Gang) -> tuple[Action, ...]:
+    """Return the question to rank 0's agent that comes before the attempt is said to run."""
+    facts, first = observed.facts, gang.pods.get(0)
+    if first is None or first.address is None or (facts.agent is not None and facts.agent.attempt == gang.attempt):
+        return ()
+    return (ReadAgent(gang.attempt, first.address, ports(observed.job.metadata.uid, gang.attempt).agent),)
+
+
+def obstacle(gang: Gang) -> Verdict | None:
+    """Return what keeps a pod from starting, if Kubernetes says that anything does."""
+    for index in sorted(gang.pods):
+        pod = gang.pods[index]
+        if pod.finished:
+            continue
+        if pod.unschedulable is not None:
+            return Verdict(
+                State.STARTING,
+                Reason.UNSCHEDULABLE,
+                f"pod {pod.name} cannot be scheduled: {pod.unschedulable} It starts when a node has room; or lower "
+                "spec.slotsPerNode, or the requests in spec.template.",
+            )
+        if pod.waiting_reason is not None:
+            return _cannot_start(pod)
+    return None
+
+
+def _cannot_start(pod: PodView) -> Verdict:
+    where = f"container {pod.waiting_container} of pod {pod.name} on node {pod.node}"
+    if pod.waiting_reason in _PULL_REASONS:
+        words = (pod.waiting_message or "").removeprefix("Back-off pulling image").strip()
+        return Verdict(
+            State.STARTING,
+            Reason.IMAGE_PULL_FAILED,
+            f"{where} cannot pull its image: {words or pod.waiting_reason}. Correct spec.image or the pull secret.",
+        )
+    return Verdict(
+        State.STARTING,
+        Reason.CONTAINER_CANNOT_START,
+        f"{where} cannot start: {pod.waiting_reason}: {pod.waiting_message}. Correct spec.template.",
+    )
+
+
+def deadline_passed(observed: Observed, gang: Gang) -> bool:
+    return observed.now >= deadline(observed, gang)
+
+
+def deadline(observed: Observed, gang: Gang) -> datetime:
+    """Return when the attempt fails unless its ranks run."""
+    status = observed.job.status
+    assert status.attempt_time is not None
+    limit = moment(status.attempt_time) + timedelta(seconds=observed.job.spec.startup_deadline_seconds)
+    started = not gang.missing and all(pod.phase == "Running" for pod in gang.pods.values())
+    return limit + AGENTS_SAY_FIRST if started else limit
+
+
+def not_running_in_time(observed: Observed, gang: Gang) -> str:
+    """Return, for people, why the startup deadline passed."""
+    seconds = observed.job.spec.startup_deadline_seconds
+    held_up = obstacle(gang)
+    if held_up is not None:
+        why = held_up.message
+    elif gang.missing:
+        why = f"{len(gang.missing)} of {gang.nodes} pods could not be created"
+    else:
+        waiting = [pod for _, pod in sorted(gang.pods.items()) if not pod.ready]
+        listed = ", ".join(f"{pod.name} on node {pod.node or '?'} ({pod.phase})" for pod in waiting[:10])
+        why = f"not ready: {listed}" + (f" and {len(waiting) - 10} more" if len(waiting) > 10 else "")
+    return f"the ranks did not all run within {seconds} s (spec.lifecycle.startupDeadlineSeconds): {why}"

@@ -1,0 +1,88 @@
+"""From a verdict to the status that says it, and the event that announces it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from deepspeed_operator.api.status import MAX_FINDINGS, ConditionType, DeepSpeedJobStatus, Finding, Level, State
+from deepspeed_operator.plan.digest import config_digest
+from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
+from deepspeed_operator.reconcile.conditions import Verdict, condition, conditions
+from deepspeed_operator.reconcile.gang import Gang
+from deepspeed_operator.reconcile.observed import Observed
+
+# Counters alone are no news: they are written at most this often.
+COUNTERS_EVERY: Final = timedelta(seconds=60)
+_BAD_NEWS: Final = frozenset({State.INVALID, State.FAILED})
+_GOOD_REASONS: Final = frozenset({"Starting", "Running", "Suspending", "Suspended", "Completed"})
+
+
+def state(
+    observed: Observed,
+    verdict: Verdict,
+    *,
+    gang: Gang | None = None,
+    actions: Sequence[Action] = (),
+    check_at: datetime | None = None,
+    acceptance: Verdict | None = None,
+    events: Sequence[JobEvent] = (),
+    changes: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Return the outcome that says the verdict; `changes` are further fields of the status by their Python names."""
+    job, before = observed.job, observed.job.status
+    changes = changes or {}
+    findings = _with_changed_config(observed, changes.get("findings", before.findings))
+    after = before.model_copy(
+        update={
+            **changes,
+            "observed_generation": job.metadata.generation,
+            "state": verdict.state,
+            "findings": findings[:MAX_FINDINGS],
+            "conditions": conditions(
+                verdict, acceptance, before, generation=job.metadata.generation, now=timestamp(observed.now)
+            ),
+        }
+    )
+    if gang is not None and gang.workers != before.workers:
+        written = observed.facts.status_written_at
+        due = None if written is None else written + COUNTERS_EVERY
+        if after != before or due is None or due <= observed.now:
+            after = after.model_copy(update={"workers": gang.workers})
+        else:
+            check_at = min(check_at, due) if check_at is not None else due
+    announced = (*events, *_announcement(before, after, verdict))
+    return Outcome(after, tuple(actions), announced, check_at)
+
+
+def unchanged(observed: Observed, *actions: Action, check_at: datetime | None = None) -> Outcome:
+    """Return an outcome that says nothing new."""
+    return Outcome(observed.job.status, actions, (), check_at)
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a moment as Kubernetes does: RFC 3339, UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _announcement(before: DeepSpeedJobStatus, after: DeepSpeedJobStatus, verdict: Verdict) -> tuple[JobEvent, ...]:
+    """Announce a change of state or reason; of a refused job also other words, since they list the errors."""
+    was, now = condition(before, ConditionType.READY), condition(after, ConditionType.READY)
+    assert now is not None, "a statement sets every condition"
+    same = was is not None and (before.state, was.reason, before.attempt) == (after.state, now.reason, after.attempt)
+    if same and was is not None and (was.message == now.message or verdict.state is not State.INVALID):
+        return ()
+    bad = verdict.state in _BAD_NEWS or verdict.reason not in _GOOD_REASONS
+    return (JobEvent("Warning" if bad else "Normal", verdict.reason, verdict.message),)
+
+
+def _with_changed_config(observed: Observed, findings: Sequence[Finding]) -> list[Finding]:
+    """Say that an inline configuration was changed in a run, which keeps the one it was accepted with."""
+    path = "spec.dsConfig"
+    note = "changed since this run was accepted; the run keeps the configuration it began with"
+    kept = [finding for finding in findings if (finding.path, finding.message) != (path, note)]
+    job = observed.job
+    in_run = job.status.run_id == job.spec.run_id and job.status.config_digest is not None
+    if in_run and job.spec.ds_config is not None and config_digest(job.spec.ds_config) != job.status.config_digest:
+        fix = "Change spec.runId to begin a run with the new configuration."
+        kept.append(Finding(level=Level.WARNING, path=path, message=note, fix=fix))
+    return kept
