@@ -20,7 +20,7 @@ from deepspeed_operator.api.names import (
 )
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import World
-from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
+from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at, present
 from deepspeed_operator.plan.accelerators import DEFAULT_ACCELERATOR, vendor_of
 from deepspeed_operator.plan.trainer import trainer_of
 
@@ -31,9 +31,9 @@ WORKSPACE_CONFIG = f"{WORKSPACE}/{CONFIG_FILE}"
 
 def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_port: int, has_config: bool) -> Json:
     """Return the trainer container without the pod's index. What the template says stays; ours is appended."""
-    template = trainer_of(spec.template) or {}
+    template = present(trainer_of(spec.template) or {})
     container: Json = {"name": TRAINER, **template, "image": image}
-    if "command" in template:
+    if template.get("command"):
         container["args"] = list(AGENT_COMMAND)
     else:
         container["command"] = list(AGENT_COMMAND)
