@@ -1,0 +1,121 @@
+"""The chart: what it renders, which values it refuses, and that jobs survive its upgrade and its uninstallation."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.cluster import Cluster
+from tests.demo import preparation
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts/deepspeed-operator"
+GOLDEN = ROOT / "tests/golden/chart"
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+DEFAULT: dict[str, Any] = {"image": {"repository": "registry.example.com/team/deepspeed-operator"}}
+FULL: dict[str, Any] = {
+    "image": {"repository": "registry.example.com/team/operator", "digest": DIGEST, "pullPolicy": "Always"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "worker": {"image": "registry.example.com/team/worker:1", "deepspeedVersion": "0.19.8"},
+    "replicas": 2,
+    "watchNamespaces": ["team-a", "team-b"],
+    "api": {"qps": 50, "inFlight": 8},
+    "logging": {"format": "plain", "level": "debug"},
+    "crds": {"enabled": False},
+    "rbac": {"aggregate": False},
+    "serviceAccount": {"name": "trainer-of-trainers", "annotations": {"team": "ml"}},
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "podMonitor": {"enabled": True, "interval": "1m"},
+    },
+    "networkPolicy": {"enabled": True, "apiServerPorts": [6443]},
+    "podLabels": {"team": "ml"},
+    "podAnnotations": {"note": "yes"},
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"key": "system", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+    "fullnameOverride": "dsj",
+}
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    preparation.cluster_programs()
+    return Cluster().bin / "helm"
+
+
+def template(helm: Path, values: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [helm, "template", "ds", CHART, "-n", "ops", "--kube-version", "1.36.3", "-f", "-", *options],
+        input=json.dumps(values), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def objects(rendered: str) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(rendered) if document]
+
+
+def test_lint_is_clean(helm: Path) -> None:
+    command = [helm, "lint", "--strict", CHART, "--set", "image.repository=registry.example.com/x"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+
+
+@pytest.mark.parametrize(("name", "values"), [("default", DEFAULT), ("full", FULL)])
+def test_rendered_objects(helm: Path, name: str, values: dict[str, Any], request: pytest.FixtureRequest) -> None:
+    rendered = objects(template(helm, values).stdout)
+    kept = [document for document in rendered if document["kind"] != "CustomResourceDefinition"]
+    text = "---\n".join(yaml.safe_dump(document, sort_keys=False, width=120) for document in kept)
+    golden = GOLDEN / f"{name}.yaml"
+    if request.config.getoption("--update-golden"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+@pytest.mark.parametrize(
+    ("crds", "annotations"),
+    [({}, {"helm.sh/resource-policy": "keep"}), ({"keep": False}, None), ({"enabled": False}, "absent")],
+)
+def test_crd_is_the_generated_one(helm: Path, crds: dict[str, bool], annotations: object) -> None:
+    rendered = objects(template(helm, {**DEFAULT, "crds": crds}).stdout)
+    found = [document for document in rendered if document["kind"] == "CustomResourceDefinition"]
+    if annotations == "absent":
+        assert not found
+        return
+    (crd,) = found
+    assert crd["metadata"].pop("labels")["app.kubernetes.io/managed-by"] == "Helm"
+    assert crd["metadata"].pop("annotations", None) == annotations
+    assert crd == yaml.safe_load((ROOT / "crds/deepspeedjobs.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({}, "image.repository is required"),
+        ({**DEFAULT, "replicaCount": 2}, "replicaCount"),
+        ({**DEFAULT, "replicas": "2"}, "/replicas"),
+        ({"image": {**DEFAULT["image"], "digest": "0123"}}, "/image/digest"),
+        ({"image": {**DEFAULT["image"], "pullpolicy": "Always"}}, "pullpolicy"),
+        ({**DEFAULT, "watchNamespaces": "team-a"}, "/watchNamespaces"),
+        ({**DEFAULT, "watchNamespaces": ["Team A"]}, "/watchNamespaces/0"),
+        ({**DEFAULT, "logging": {"level": "loud"}}, "/logging/level"),
+        ({**DEFAULT, "api": {"qps": 0}}, "/api/qps"),
+        ({**DEFAULT, "worker": {"deepspeedVersion": "latest"}}, "/worker/deepspeedVersion"),
+        ({**DEFAULT, "resources": {"cpu": 1}}, "cpu"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(helm: Path, values: dict[str, Any], complaint: str) -> None:
+    done = template(helm, values)
+    assert done.returncode != 0
+    assert complaint in done.stderr
+
+
+def test_old_kubernetes_is_refused(helm: Path) -> None:
+    done = template(helm, DEFAULT, "--kube-version", "1.30.9")
+    assert "incompatible with Kubernetes" in done.stderr
