@@ -37,6 +37,7 @@ class AuditEvent:
     namespace: str
     name: str
     code: int
+    dry_run: bool  # answered, and nothing was stored
 
 
 class Cluster:
@@ -163,6 +164,7 @@ class Cluster:
                     namespace=what.get("namespace", ""),
                     name=what.get("name", ""),
                     code=event.get("responseStatus", {}).get("code", 0),
+                    dry_run="dryRun=" in event["requestURI"],
                 )
 
     def _start_control_plane(self, nodes: Sequence[Node]) -> None:

@@ -1,0 +1,41 @@
+"""One cluster and one operator for all tests here; every test has its own namespace."""
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.e2e.installation import Operator
+from tests.e2e.kube import CORE, Namespace
+from tests.images import images
+
+
+@pytest.fixture(scope="session")
+def image() -> Callable[[str], str]:
+    """The reference under which the nodes find an image of the project."""
+    return images.ensure
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: Cluster) -> Operator:
+    """The operator, installed by the chart with the image of this tree."""
+    installed = Operator(cluster)
+    installed.install()
+    installed.settled()
+    return installed
+
+
+@pytest.fixture(scope="session")
+def make_namespace(cluster: Cluster, operator: Operator) -> Iterator[Callable[..., Namespace]]:
+    """Makes namespaces that stay to the end, so that a last look sees every state a test has left."""
+    made: list[Namespace] = []
+
+    def make(purpose: str, **labels: str) -> Namespace:
+        namespace = Namespace.create(cluster, f"{purpose}-{secrets.token_hex(3)}", labels)
+        made.append(namespace)
+        return namespace
+
+    yield make
+    for namespace in made:
+        cluster.api.request("DELETE", f"{CORE}/namespaces/{namespace.name}")

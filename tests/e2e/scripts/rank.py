@@ -1,0 +1,63 @@
+"""A rank without torch: it does what its arguments say, one after the other.
+
+An argument is [RANK:]ACTION[=VALUE]; with a rank it is for that rank alone.
+"""
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+
+def slow_sigterm(seconds: str) -> None:
+    """End that many seconds after SIGTERM, as a rank that saves a checkpoint does."""
+
+    def save_and_exit(*_: object) -> None:
+        time.sleep(float(seconds))
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, save_and_exit)
+
+
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+def allocate(mebibytes: str) -> None:
+    """Use memory page by page: the kernel counts what is written, not what is asked for."""
+    hoard = bytearray()
+    for _ in range(int(mebibytes)):
+        hoard += b"\1" * 2**20
+
+
+def import_module(name: str) -> None:
+    __import__(name)
+
+
+ACTIONS: dict[str, Callable[[str], object]] = {
+    "allocate": allocate,
+    "exit": lambda code: sys.exit(int(code)),
+    "import": import_module,
+    "kill": lambda number: os.kill(os.getpid(), int(number)),
+    "print": print,
+    "raise": fail,
+    "sleep": lambda seconds: time.sleep(float(seconds)),
+    "slow-sigterm": slow_sigterm,
+}
+
+
+def main() -> None:
+    rank = os.environ["RANK"]
+    print(f"rank {rank} of {os.environ['WORLD_SIZE']} in {os.environ['DEEPSPEED_OPERATOR_POD']}", flush=True)
+    for argument in sys.argv[1:]:
+        step = re.fullmatch(r"(?:(\d+):)?([-a-z]+)(?:=(.*))?", argument, re.DOTALL)
+        if step is None:
+            raise SystemExit(f"not an action: {argument}")
+        if step[1] in {None, rank}:
+            ACTIONS[step[2]](step[3])
+
+
+if __name__ == "__main__":
+    main()

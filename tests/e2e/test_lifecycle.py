@@ -1,0 +1,131 @@
+"""Suspending, deleting and running again: never two pods of one index, nothing left behind."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.installation import Operator, now
+from tests.e2e.jobs import job, ranks, script
+from tests.e2e.kube import Namespace, eventually
+from tests.e2e.pod_watch import PodWatch
+
+FOREVER = "sleep=300"
+
+
+@pytest.fixture
+def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:
+    made = make_namespace("lifecycle")
+    made.config_map("rank", script("rank.py"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def plain(image: Callable[[str], str]) -> str:
+    return image("plain-python")
+
+
+def test_suspending_frees_the_accelerators_and_resuming_begins_a_new_attempt(namespace: Namespace, plain: str) -> None:
+    seen = PodWatch(namespace)
+    all_gpus = {"script": "rank.py", "files": {"configMap": "rank"}}
+    namespace.apply(job("first", plain, training={**all_gpus, "args": [FOREVER]}, slotsPerNode=8))
+    namespace.running("first")
+    namespace.apply(job("second", plain, training=all_gpus, slotsPerNode=8))
+    waiting = namespace.wait("second", lambda job: job.reason("Reconciling") == "Unschedulable", 30)
+    assert waiting.says("Insufficient nvidia.com/gpu")
+
+    namespace.edit("first", suspend=True)
+    suspended = namespace.wait("first", lambda job: job.holds("Suspended"), 30)
+    assert suspended.status["state"] == "Suspended"
+    assert namespace.finished("second").outcome == "Complete"
+    assert namespace.pods("first") == []
+
+    namespace.edit("first", suspend=False)
+    resumed = namespace.wait("first", lambda job: job.holds("Running") and not job.holds("Suspended"), 60)
+    assert resumed.status["attempt"] == 2
+    assert {pod["metadata"]["name"] for pod in namespace.pods("first")} == {"first-2-0", "first-2-1"}
+    assert not seen.overlaps
+    namespace.edit("first", suspend=True)
+
+
+def test_a_job_created_suspended_makes_nothing_until_it_is_resumed(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("later", plain, suspend=True))
+    namespace.wait("later", lambda job: job.holds("Suspended"), 20)
+    assert namespace.pods("later") == []
+    namespace.edit("later", suspend=False)
+    assert namespace.finished("later").outcome == "Complete"
+
+
+def test_deletion_leaves_nothing(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("short", plain, FOREVER))
+    namespace.running("short")
+    namespace.delete("short")
+    eventually(
+        lambda: namespace.children() == {"configmaps": ["rank"]}, lambda: f"children remain: {namespace.children()}", 40
+    )
+
+
+def test_nothing_is_created_while_a_foreground_deletion_waits_for_its_pods(
+    namespace: Namespace, operator: Operator, plain: str
+) -> None:
+    namespace.apply(ranks("slow", plain, "slow-sigterm=4", FOREVER, pod={"terminationGracePeriodSeconds": 20}))
+    namespace.running("slow")
+    deleted = now()
+    namespace.delete("slow", "--cascade=foreground")
+    created = [event for event in operator.writes(deleted, namespace.name) if event.verb == "create"]
+    assert not created
+    assert namespace.children() == {"configmaps": ["rank"]}
+
+
+def test_a_job_applied_again_waits_for_the_pods_of_its_predecessor(namespace: Namespace, plain: str) -> None:
+    seen = PodWatch(namespace)
+    slow = {"pod": {"terminationGracePeriodSeconds": 20}}
+    namespace.apply(ranks("again", plain, "slow-sigterm=6", FOREVER, **slow))
+    namespace.running("again")
+    namespace.delete("again", "--cascade=background", "--wait=true")
+    namespace.apply(ranks("again", plain, **slow))
+    waiting = namespace.wait("again", lambda job: job.reason("Reconciling") == "WaitingForOldPods", 20)
+    assert waiting.says("again-1-")
+    assert namespace.finished("again").outcome == "Complete"
+    assert seen.created.count("again-1-0") == seen.created.count("again-1-1") == 2
+    assert not seen.overlaps
+
+
+def test_a_changed_run_id_runs_a_finished_job_again(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("rerun", plain))
+    first = namespace.finished("rerun")
+    assert (first.outcome, first.status["attempt"]) == ("Complete", 1)
+    namespace.edit("rerun", runId="second", training={"args": ["0:exit=4"]})
+    second = namespace.wait("rerun", lambda job: job.status.get("runId") == "second" and job.outcome, 60)
+    assert (second.outcome, second.status["attempt"]) == ("Failed", 2)
+    assert not second.holds("Complete")
+
+
+def test_a_changed_run_id_replaces_a_running_run(namespace: Namespace, plain: str) -> None:
+    seen = PodWatch(namespace)
+    namespace.apply(ranks("replace", plain, FOREVER))
+    namespace.running("replace")
+    namespace.edit("replace", runId="better", training={"args": []})
+    done = namespace.wait("replace", lambda job: job.status.get("runId") == "better" and job.outcome, 60)
+    assert (done.outcome, done.status["attempt"]) == ("Complete", 2)
+    assert not seen.overlaps
+
+
+def test_a_finished_job_stays_finished_when_its_pods_vanish(
+    namespace: Namespace, operator: Operator, plain: str
+) -> None:
+    namespace.apply(ranks("done", plain))
+    namespace.finished("done")
+    since = now()
+    namespace.cluster.kubectl("delete", "-n", namespace.name, "pod", "--all", "--wait=true")
+    namespace.cluster.kubectl("annotate", "-n", namespace.name, "dsj", "done", "touched=yes")
+    assert namespace.job("done").outcome == "Complete"
+    assert [event for event in operator.writes(since, namespace.name) if event.verb == "create"] == []
+
+
+def test_a_deleted_pod_fails_the_run_and_is_named(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("robbed", plain, FOREVER))
+    namespace.running("robbed")
+    namespace.cluster.kubectl("delete", "-n", namespace.name, "pod", "robbed-1-1", "--wait=false")
+    job = namespace.finished("robbed")
+    assert job.outcome == "Failed"
+    assert (job.failure["reason"], job.failure["pod"]) == ("PodDeleted", "robbed-1-1")

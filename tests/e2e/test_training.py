@@ -1,0 +1,136 @@
+"""DeepSpeed really trains: every ZeRO stage, every launcher, and the frameworks above it."""
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.e2e.jobs import NO_GPU, deepspeed, job, script
+from tests.e2e.kube import Job, Json, Namespace
+
+# Importing torch and DeepSpeed takes each rank about seven seconds of processor time; more jobs at once gain nothing.
+AT_ONCE = 4
+TORCHRUN = [
+    *("python3", "-m", "torch.distributed.run", "--nnodes=$(NNODES)", "--nproc-per-node=$(NPROC_PER_NODE)"),
+    *("--node-rank=$(NODE_RANK)", "--master-addr=$(MASTER_ADDR)", "--master-port=$(MASTER_PORT)", "train.py"),
+]
+AUTO_BATCH = {
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+}
+HUGGING_FACE = [
+    *("--output_dir=/tmp/out", "--max_steps=3", "--report_to=none", "--save_strategy=no", "--disable_tqdm=true"),
+    *("--per_device_train_batch_size=2", "--gradient_accumulation_steps=2", "--deepspeed", "$(DEEPSPEED_CONFIG)"),
+]
+
+REGRESSIONS: dict[str, Json] = {
+    **{f"zero-{stage}": {"stage": stage} for stage in range(4)},
+    "one-node": {"stage": 1, "nodes": 1, "slotsPerNode": 2},
+    "launcher-deepspeed": {"stage": 2, "training": {"launcher": "DeepSpeed"}},
+    "launcher-none": {"stage": 2, "training": {"launcher": "None", "script": None, "command": TORCHRUN}},
+}
+
+
+def hugging_face(image: str) -> Json:
+    training = {"script": "hf_trainer.py", "args": HUGGING_FACE, "files": {"configMap": "hf"}}
+    return job("hf", image, training=training, dsConfig={**AUTO_BATCH, "zero_optimization": {"stage": 2}})
+
+
+def accelerate(image: str) -> Json:
+    training = {"script": "accelerate_train.py", "integration": "Accelerate", "files": {"configMap": "accelerate"}}
+    config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "zero_optimization": {"stage": 1}}
+    return job("accelerate", image, training=training, dsConfig={**config, "zero_allow_untested_optimizer": True})
+
+
+def eight_pods(image: str) -> Json:
+    training = {"script": "all_reduce.py", "files": {"configMap": "all-reduce"}}
+    return job("eight-pods", image, training=training, trainer={"resources": NO_GPU}, nodes=8, slotsPerNode=1)
+
+
+@pytest.fixture(scope="module")
+def trained(make_namespace: Callable[..., Namespace], image: Callable[[str], str]) -> tuple[Namespace, dict[str, Job]]:
+    """All jobs of this module, finished, by name."""
+    namespace = make_namespace("training")
+    scripts = {
+        "train": "train.py",
+        "hf": "hf_trainer.py",
+        "accelerate": "accelerate_train.py",
+        "all-reduce": "all_reduce.py",
+    }
+    for name, file in scripts.items():
+        namespace.config_map(name, script(file))
+    worker, with_libraries = image("worker"), image("hf")
+    manifests = [
+        hugging_face(with_libraries),
+        accelerate(with_libraries),
+        *(deepspeed(name, worker, **options) for name, options in REGRESSIONS.items()),
+        eight_pods(worker),
+    ]
+
+    def train(manifest: Json) -> Job:
+        namespace.apply(manifest)
+        return namespace.finished(manifest["metadata"]["name"], seconds=240)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        jobs = list(pool.map(train, manifests))
+    return namespace, {manifest["metadata"]["name"]: done for manifest, done in zip(manifests, jobs, strict=True)}
+
+
+def result(trained: tuple[Namespace, dict[str, Job]], name: str) -> dict[str, Any]:
+    namespace, jobs = trained
+    assert jobs[name].outcome == "Complete", namespace.report(name)
+    line = next(line for line in namespace.log(f"{name}-1-0").splitlines() if line.startswith("RESULT "))
+    return json.loads(line.removeprefix("RESULT "))
+
+
+@pytest.mark.parametrize("name", REGRESSIONS)
+def test_the_losses_depend_on_the_batch_and_not_on_stage_launcher_or_nodes(
+    trained: tuple[Namespace, dict[str, Job]], name: str
+) -> None:
+    found = result(trained, name)
+    assert found["world"] == 2
+    assert found["batch"] == 8
+    assert found["zero"] == REGRESSIONS[name]["stage"]
+    losses = found["losses"]
+    assert losses == result(trained, "zero-0")["losses"]
+    assert float(losses[-1]) < float(losses[0])
+
+
+def test_two_nodes_train_one_job(trained: tuple[Namespace, dict[str, Job]]) -> None:
+    namespace, _ = trained
+    assert len({pod["spec"]["nodeName"] for pod in namespace.pods("zero-2")}) == 2
+
+
+def test_status_says_what_was_trained(trained: tuple[Namespace, dict[str, Job]]) -> None:
+    status = trained[1]["zero-2"].status
+    assert status["world"] == {"nodes": 2, "slotsPerNode": 1, "size": 2, "dataParallel": 2}
+    assert status["batch"] == {"train": 8, "microPerGpu": 2, "accumulation": 2}
+    assert status["workers"] == {"ready": 0, "active": 0, "succeeded": 2, "failed": 0}
+    assert status["deepspeedVersion"] == "0.19.8"
+
+
+def test_the_world_of_launcher_none_cannot_be_asserted_and_status_says_so(
+    trained: tuple[Namespace, dict[str, Job]],
+) -> None:
+    assert any("cannot be asserted" in finding["message"] for finding in trained[1]["launcher-none"].status["findings"])
+
+
+def test_hugging_face_trainer_fills_auto_and_trains(trained: tuple[Namespace, dict[str, Job]]) -> None:
+    assert result(trained, "hf") == {
+        "engine": "DeepSpeedEngine", "world": 2, "zero": 2, "micro": 2, "batch": 8, "steps": 3,
+    }  # fmt: skip
+
+
+def test_accelerate_finds_deepspeed_by_integration_alone(trained: tuple[Namespace, dict[str, Job]]) -> None:
+    assert result(trained, "accelerate") == {
+        "engine": "DeepSpeedEngine", "distributed": "DEEPSPEED", "world": 2, "zero": 1, "micro": 4, "batch": 8,
+    }  # fmt: skip
+
+
+def test_eight_pods_reach_each_other(trained: tuple[Namespace, dict[str, Job]]) -> None:
+    namespace, jobs = trained
+    assert jobs["eight-pods"].outcome == "Complete", namespace.report("eight-pods")
+    assert "sum of 8 ranks: 28" in namespace.log("eight-pods-1-0")

@@ -1,0 +1,72 @@
+"""How little the operator writes: counted by the API server's audit log."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.installation import Operator, now
+from tests.e2e.jobs import ranks, script
+from tests.e2e.kube import Namespace
+
+IDLE_SECONDS = 60
+FINISHED, RUNNING = 20, 5
+
+
+@pytest.fixture(scope="module")
+def plain(image: Callable[[str], str]) -> str:
+    return image("plain-python")
+
+
+@pytest.fixture(scope="module")
+def crowd(make_namespace: Callable[..., Namespace], operator: Operator, plain: str) -> Namespace:
+    """Twenty finished jobs and five that run, and one of every other state that lasts."""
+    namespace = make_namespace("crowd")
+    namespace.config_map("rank", script("rank.py"))
+    running = [ranks(f"running-{number}", plain, "sleep=600", nodes=1) for number in range(RUNNING)]
+    finished = [ranks(f"finished-{number}", plain, f"exit={number % 2}", nodes=1) for number in range(FINISHED)]
+    suspended = ranks("suspended", plain, suspend=True)
+    invalid = ranks("invalid", plain, dsConfig={"train_batch_size": 3})
+    namespace.apply(*running, *finished, suspended, invalid)
+    for number in range(FINISHED):
+        namespace.finished(f"finished-{number}", 120)
+    for number in range(RUNNING):
+        namespace.running(f"running-{number}")
+    return namespace
+
+
+@pytest.mark.parametrize("nodes", [2, 8])
+def test_writes_from_apply_to_running(
+    make_namespace: Callable[..., Namespace], operator: Operator, plain: str, nodes: int
+) -> None:
+    namespace = make_namespace("budget")
+    namespace.config_map("rank", script("rank.py"))
+    since = now()
+    namespace.apply(ranks("budget", plain, "sleep=600", nodes=nodes))
+    namespace.running("budget", 90)
+    time.sleep(3)  # whoever writes late is counted too
+    writes = operator.writes(since, namespace.name, controllers=True)
+    listed = [f"{event.user.rpartition(':')[2]} {event.verb} {event.resource} {event.name}" for event in writes]
+    assert len(writes) <= nodes + 6, listed
+    assert sum(event["count"] or 1 for event in namespace.events("budget")) <= 3
+    namespace.delete("budget", "--wait=false")
+
+
+def test_idle_means_no_writes(crowd: Namespace, operator: Operator) -> None:
+    time.sleep(5)
+    since = now()
+    time.sleep(IDLE_SECONDS)
+    assert operator.writes(since) == []
+    assert len([job for job in crowd.jobs() if job.holds("Running")]) == RUNNING
+
+
+def test_a_new_operator_finds_nothing_to_do_in_any_state(
+    crowd: Namespace, operator: Operator
+) -> None:
+    states = {job.status.get("state") for job in crowd.all_jobs()}
+    assert {"Complete", "Failed", "Running", "Suspended", "Invalid"} <= states
+    operator.scale(0)
+    since = now()
+    operator.scale(1)
+    time.sleep(15)
+    assert operator.writes(since) == []
