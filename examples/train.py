@@ -26,11 +26,11 @@ dataset = TensorDataset(inputs, teacher(inputs).detach())
 
 # Reads RANK, WORLD_SIZE and MASTER_ADDR, connects the ranks and divides the optimizer's state among them.
 engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=arguments.deepspeed)
-batch, micro, accumulation = engine.get_batch_info()
+micro, accumulation = engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
 dtype, rank, world = next(engine.parameters()).dtype, dist.get_rank(), dist.get_world_size()
 stage = engine.zero_optimization_stage()
 print(f"rank {rank} of {world} on {os.uname().nodename}: {engine.device}, {dtype}, ZeRO stage {stage}", flush=True)
-print(f"rank {rank} batch {batch} = {micro} x {accumulation} x {world}", flush=True)
+print(f"rank {rank} batch {engine.train_batch_size()} = {micro} x {accumulation} x {world}", flush=True)
 
 sampler = DistributedSampler(dataset)  # a different part of the data for each rank
 loader = DataLoader(dataset, batch_size=micro, sampler=sampler)
