@@ -1,0 +1,10 @@
+.PHONY: images
+# Other bases than the Debian ones made here, such as the public ones that the Containerfiles name, are pulled.
+OPERATOR_BASE ?=
+WORKER_BASE ?=
+WORKER_BUILD_BASE ?=
+REGISTRY ?=
+
+images: $(SYNCED) ## Build the operator's and the worker's image; REGISTRY=r pushes them there. OPERATOR_BASE= WORKER_BASE= WORKER_BUILD_BASE=
+	$(PYTHON) -m tests.images release operator worker --registry "$(REGISTRY)" --operator-base "$(OPERATOR_BASE)" \
+		--worker-base "$(WORKER_BASE)" --worker-build-base "$(WORKER_BUILD_BASE)"

@@ -1,0 +1,55 @@
+"""Other programs: installing them, running them, and saying how long a step took."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+# What must be there, and the package of Debian that brings it. The keyring is the one that signs the suite we build.
+_NEEDED = {
+    "buildah": "buildah",
+    "mmdebstrap": "mmdebstrap",
+    "/etc/ssl/certs/ca-certificates.crt": "ca-certificates",
+    "/usr/share/keyrings/debian-archive-trixie-stable.gpg": "debian-archive-keyring",
+}
+
+
+class CommandError(RuntimeError):
+    """A command that ended badly, with the end of what it said."""
+
+
+def run(command: Sequence[str], *, check: bool = True) -> str:
+    """What the command printed on stdout; its complaints are shown only when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if check and done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()
+        raise CommandError("\n".join([f"{' '.join(command)} ended with {done.returncode}", *said[-40:]]))
+    return done.stdout.strip()
+
+
+def install_tools() -> None:
+    missing = [package for probe, package in _NEEDED.items() if not (shutil.which(probe) or Path(probe).exists())]
+    if not missing:
+        return
+    with step(f"install {' '.join(missing)}"):
+        os.environ["DEBIAN_FRONTEND"] = "noninteractive"
+        # Another build on this machine may hold apt's lock.
+        apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=600"]
+        run([*apt, "update"])
+        run([*apt, "install", "-y", "--no-install-recommends", *missing])
+
+
+@contextmanager
+def step(name: str) -> Generator[None]:
+    started = time.monotonic()
+    say(f"{name} …")
+    yield
+    say(f"{name}: {time.monotonic() - started:.1f} s")
+
+
+def say(text: str) -> None:
+    print(f"images: {text}", file=sys.stderr, flush=True)

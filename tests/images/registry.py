@@ -1,0 +1,46 @@
+"""The registry that the cluster's nodes pull from, as this machine sees it."""
+
+import urllib.request
+
+from tests.cluster import Cluster
+from tests.cluster.settings import REGISTRY_ADDRESS, REGISTRY_NAME
+from tests.images.buildah import buildah
+from tests.images.commands import step
+
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
+
+def ensure_running() -> None:
+    if not _answers("/v2/"):
+        Cluster().start_registry()
+
+
+def name_on_nodes(repository: str, tag: str) -> str:
+    return f"{REGISTRY_NAME}/{repository}:{tag}"
+
+
+def has(repository: str, tag: str) -> bool:
+    return _answers(f"/v2/{repository}/manifests/{tag}")
+
+
+def push(image: str, repository: str, tag: str) -> None:
+    """Uncompressed: on one machine, packing and unpacking a gigabyte takes longer than moving it."""
+    destination = f"docker://{REGISTRY_ADDRESS}/{repository}:{tag}"
+    with step(f"{repository}: push"):
+        buildah("push", "--quiet", "--disable-compression", "--format=oci", "--tls-verify=false", image, destination)
+
+
+def publish(image: str, reference: str) -> None:
+    """To a registry that is not ours."""
+    with step(f"{reference}: push"):
+        buildah("push", "--quiet", image, f"docker://{reference}")
+
+
+def _answers(path: str) -> bool:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    url = f"http://{REGISTRY_ADDRESS}{path}"
+    try:
+        with direct.open(urllib.request.Request(url, method="HEAD", headers={"Accept": _MANIFEST}), timeout=10):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,18 @@
+"""Where images are built and kept, and of which Debian."""
+
+from pathlib import Path
+
+from tests.cluster.settings import CACHE
+
+ROOT = Path(__file__).resolve().parents[2]
+STORAGE = CACHE / "storage"
+RUNTIME = Path("/run/deepspeed-operator-images")
+LOCK = CACHE / "images.lock"
+
+SUITE = "trixie"
+_SIGNED = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+SOURCES = (
+    f"deb {_SIGNED} http://deb.debian.org/debian {SUITE} main",
+    f"deb {_SIGNED} http://deb.debian.org/debian {SUITE}-updates main",
+    f"deb {_SIGNED} http://deb.debian.org/debian-security {SUITE}-security main",
+)
