@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 import yaml
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.processes import run
 from tests.demo import preparation
+from tests.e2e.installation import NAME, NAMESPACE, Operator
+from tests.e2e.kube import Job, Namespace
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts/deepspeed-operator"
@@ -71,7 +75,7 @@ def test_lint_is_clean(helm: Path) -> None:
 def test_rendered_objects(helm: Path, name: str, values: dict[str, Any], request: pytest.FixtureRequest) -> None:
     rendered = objects(template(helm, values).stdout)
     kept = [document for document in rendered if document["kind"] != "CustomResourceDefinition"]
-    text = "---\n".join(yaml.safe_dump(document, sort_keys=False, width=120) for document in kept)
+    text = "---\n".join(yaml.safe_dump(document, sort_keys=False, width=120) for document in kept)  # pyright: ignore[reportUnknownMemberType]
     golden = GOLDEN / f"{name}.yaml"
     if request.config.getoption("--update-golden"):
         golden.write_text(text)
@@ -119,3 +123,67 @@ def test_wrong_values_are_refused_by_name(helm: Path, values: dict[str, Any], co
 def test_old_kubernetes_is_refused(helm: Path) -> None:
     done = template(helm, DEFAULT, "--kube-version", "1.30.9")
     assert "incompatible with Kubernetes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("create pods", "yes"),
+        ("delete pods", "yes"),
+        ("update deepspeedjobs/status", "yes"),
+        ("update deepspeedjobs", "no"),
+        ("patch deepspeedjobs", "no"),
+        ("update pods", "no"),
+        ("patch pods", "no"),
+        ("create pods/exec", "no"),
+        ("get secrets", "no"),
+        ("list configmaps", "no"),
+        ("get nodes", "no"),
+        ("list namespaces", "no"),
+        ("create serviceaccounts/token", "no"),
+        ("create leases.coordination.k8s.io", "no"),
+    ],
+)
+def test_operator_may_do_what_it_needs(cluster: Cluster, operator: Operator, question: str, answer: str) -> None:
+    account = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+    kubectl = [cluster.bin / "kubectl", f"--kubeconfig={cluster.kubeconfig}"]
+    done = subprocess.run(
+        [*kubectl, "auth", "can-i", *question.split(), f"--as={account}", "--namespace=default"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == answer
+
+
+def test_jobs_outlive_uninstallation(
+    cluster: Cluster, operator: Operator, make_namespace: Callable[..., Namespace]
+) -> None:
+    served, other = make_namespace("served"), make_namespace("other")
+    helm = [str(cluster.bin / "helm"), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}"]
+    values = run([*helm, "get", "values", NAME, "-o", "json"])
+    served.apply(refused_job("early"))
+    judged = served.wait("early", is_refused)
+    try:
+        run([*helm, "uninstall", NAME, "--wait"], timeout=120)
+        assert served.job("early").body == judged.body
+
+        served.apply(refused_job("late"))
+        other.apply(refused_job("late"))
+        some = ["--set-json", f'watchNamespaces=["{served.name}"]', "--wait", "--timeout=120s"]
+        run([*helm, "install", NAME, str(CHART), "-f", "-", *some], stdin=values, timeout=150)
+        served.wait("late", is_refused)
+        assert not other.job("late").status, "a namespace that is not watched is left alone"
+    finally:
+        operator.install()
+    operator.settled()
+    other.wait("late", is_refused)
+
+
+def refused_job(name: str) -> dict[str, Any]:
+    """Return a job that is judged without a pod: the operator's life can be seen by it."""
+    documents = yaml.safe_load_all((ROOT / "examples/article.yaml").read_text())
+    (job,) = (document for document in documents if document)
+    return {**job, "metadata": {"name": name}}
+
+
+def is_refused(job: Job) -> bool:
+    return job.condition("Accepted").get("status") == "False"
