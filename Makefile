@@ -38,7 +38,7 @@ lint: $(SYNCED)
 	.venv/bin/ruff format --check .
 	.venv/bin/pyright
 	.venv/bin/lint-imports
-	.venv/bin/vermin --target=3.8- --violations --no-tips --eval-annotations operator/deepspeed_operator/agent
+	.venv/bin/vermin --target=3.8- --violations --no-tips operator/deepspeed_operator/agent
 
 unit: $(SYNCED)
 	.venv/bin/pytest $(UNIT)
