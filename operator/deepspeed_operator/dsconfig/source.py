@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NoReturn, cast
 
 from deepspeed_operator.api.status import Finding, Level
@@ -11,6 +12,7 @@ Config = dict[str, Any]
 
 _JSON_NAMES: dict[type, str] = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
 _NAMED = 10
+_DEEPEST = 100  # what reads it later recurses, at a depth of its own
 _PLAIN_JSON = "Write plain JSON: names and strings in double quotes, no comments, no trailing commas."
 
 
@@ -31,7 +33,7 @@ def parse_config(text: str, where: str = "spec.dsConfigFrom") -> Config | list[F
             _error(where, f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}.", _PLAIN_JSON)
         ]
     except RecursionError:
-        return [_error(where, "nested too deeply to be a DeepSpeed configuration.", "Check its brackets.")]
+        return [_too_deep(where)]
     except ValueError as error:
         return [_error(where, f"not valid JSON: {error}.", "Write a finite number.")]
     if not isinstance(config, dict):
@@ -42,7 +44,21 @@ def parse_config(text: str, where: str = "spec.dsConfigFrom") -> Config | list[F
         return [
             _error(where, f"given more than once in one object: {names}. DeepSpeed refuses that.", "Keep one each.")
         ]
-    return cast(Config, config)
+    values = cast(Config, config)
+    return [_too_deep(where)] if _deeper_than(values, _DEEPEST) else values
+
+
+def _deeper_than(value: object, levels: int) -> bool:
+    layer = [value]
+    for _ in range(levels):
+        layer = [item for container in layer for item in _items(container)]
+    return bool(layer)
+
+
+def _items(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast(dict[str, object], value).values()
+    return cast(list[object], value) if isinstance(value, list) else ()
 
 
 def _finite(literal: str) -> float:
@@ -54,6 +70,10 @@ def _finite(literal: str) -> float:
 
 def _refuse_number(literal: str) -> NoReturn:
     raise ValueError(f"{literal[:40]} is not a number that JSON or DeepSpeed knows")
+
+
+def _too_deep(where: str) -> Finding:
+    return _error(where, "nested too deeply to be a DeepSpeed configuration.", "Check its brackets.")
 
 
 def _error(where: str, message: str, fix: str) -> Finding:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import host_name
@@ -14,11 +14,6 @@ from deepspeed_operator.plan.ports import Ports
 PROTOCOL: Final = 1
 DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
 CONFIG_MAP_LIMIT: Final = 1024 * 1024  # the API server's
-
-
-def inline_config_text(config: Mapping[str, Any]) -> str:
-    """Write spec.dsConfig as a file: key for key, in the order received."""
-    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 
 def hostfile(job: DeepSpeedJob, attempt: int, world: World) -> str:
