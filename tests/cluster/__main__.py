@@ -41,7 +41,8 @@ def main() -> int:
     match arguments.command:
         case "up":
             cluster.up(arguments.nodes)
-            print(f"{', '.join(cluster.nodes)} up in {time.monotonic() - started:.1f} s; export KUBECONFIG={cluster.kubeconfig}")
+            print(f"{', '.join(cluster.nodes)} up in {time.monotonic() - started:.1f} s")
+            print(f"export KUBECONFIG={cluster.kubeconfig}")
         case "down":
             cluster.down()
         case "status":

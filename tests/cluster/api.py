@@ -22,10 +22,15 @@ class Api:
         self._token: str = config["users"][0]["user"]["token"]
         self._tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
         # The cluster is on this machine: a proxy in the environment is not for it.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls))
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)
+        )
 
     def request(self, method: str, path: str, body: object = None, *, patch: str = "merge", timeout: float = 10) -> Any:
-        """The answer's JSON (its text where it is none). ApiError is what the server refused, OSError a server that is not there."""
+        """The answer's JSON (its text where it is none).
+
+        ApiError is what the server refused, OSError a server that is not there.
+        """
         kind = f"application/{patch}-patch+json" if method == "PATCH" else "application/json"
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()

@@ -24,7 +24,15 @@ _LINKER_FLAGS = "-s -w " + " ".join(
         ("gitTreeState", "clean"),
     )
 )
-_KUBE_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
+_KUBE_NAMES = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "kubectl",
+)
 # What has to be on the machine besides, and the Debian package that brings it.
 _PACKAGES = {
     "runc": "runc",
@@ -78,8 +86,13 @@ def build(layout: Layout) -> Path:
 
 
 def install_packages() -> None:
-    """Debian's packages, only those whose program is not here. Services of theirs are not started: the cluster runs its own."""
-    _apt({package for program, package in _PACKAGES.items() if not shutil.which(program) and not Path(program).exists()})
+    """Debian's packages, only those whose program is not here.
+
+    Services of theirs are not started: the cluster runs its own.
+    """
+    _apt(
+        {package for program, package in _PACKAGES.items() if not shutil.which(program) and not Path(program).exists()}
+    )
 
 
 def _apt(packages: set[str]) -> None:
@@ -104,7 +117,19 @@ def _compile(go: str, program: Program, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}")
     run(
-        [go, "build", "-C", str(program.module), "-trimpath", "-buildvcs=false", "-ldflags", _LINKER_FLAGS, "-o", str(unfinished), program.package],
+        [
+            go,
+            "build",
+            "-C",
+            str(program.module),
+            "-trimpath",
+            "-buildvcs=false",
+            "-ldflags",
+            _LINKER_FLAGS,
+            "-o",
+            str(unfinished),
+            program.package,
+        ],
         env={"CGO_ENABLED": "0"},
         timeout=3600,
     )
@@ -120,13 +145,13 @@ def _link(directory: Path, programs: dict[Program, Path]) -> None:
     for program, path in programs.items():
         for name in (program.name, *program.also_called):
             link = directory / name
-            if not link.is_symlink() or os.readlink(link) != str(path):
+            if not link.is_symlink() or link.readlink() != path:
                 link.unlink(missing_ok=True)
                 link.symlink_to(path)
 
 
 def _go(layout: Layout) -> str:
-    """The machine's Go where it is new enough to build the module or to fetch one that is (1.21), else a toolchain from the module proxy."""
+    """The machine's Go where it can build the module or fetch one that can (1.21), else one from the module proxy."""
     wanted = _wanted_go()
     installed = shutil.which("go")
     if installed and _version(installed) >= (1, 21):

@@ -37,7 +37,9 @@ def create(name: str) -> None:
 
 def membership(name: str) -> Path:
     """The file through which a process of ours joins. One hierarchy is enough to find it again."""
-    hierarchy = ROOT if unified() else next((ROOT / n for n in ("pids", "freezer") if (ROOT / n).is_dir()), _hierarchies()[0])
+    hierarchy = (
+        ROOT if unified() else next((ROOT / n for n in ("pids", "freezer") if (ROOT / n).is_dir()), _hierarchies()[0])
+    )
     return hierarchy / name / "system" / "cgroup.procs"
 
 

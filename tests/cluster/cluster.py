@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -118,7 +118,10 @@ class Cluster:
         return self._named(name).container_pids()
 
     def load_image(self, name_or_archive: str) -> str | None:
-        """An archive is imported by every node; a name of buildah's goes through the registry, and its name in pods is returned."""
+        """An archive is imported by every node.
+
+        A name of buildah's goes through the registry, and its name in pods is returned.
+        """
         archive = Path(name_or_archive)
         if archive.is_file():
             for node in self._nodes():
@@ -127,7 +130,9 @@ class Cluster:
         name = images.push(name_or_archive)
         for node in self._nodes():
             hosts = str(node.directory / "certs.d")
-            node.ctr("images", "pull", "--hosts-dir", hosts, "--label", "io.cri-containerd.image=managed", name, timeout=1800)
+            node.ctr(
+                "images", "pull", "--hosts-dir", hosts, "--label", "io.cri-containerd.image=managed", name, timeout=1800
+            )
         return name
 
     def kwok(self, nodes: int = 1) -> list[str]:
@@ -138,15 +143,24 @@ class Cluster:
         kwok.stop(self.layout, self.api)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
-        return run([str(self.bin / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments], stdin=stdin, timeout=timeout)
+        return run(
+            [str(self.bin / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments], stdin=stdin, timeout=timeout
+        )
 
     def audit_events(self, user: str | None = None, since: str = "") -> list[AuditEvent]:
         """Writes in the order in which they were answered; `since` is a time as in the events (RFC 3339, UTC)."""
         return [event for event in self._audit() if event.time >= since and user in (None, event.user)]
 
     def status(self) -> dict[str, Any]:
-        records = {path.stem: processes.is_alive(self.layout.processes, path.stem) for path in self.layout.processes.glob("*.json")}
-        return {"running": self.running, "processes": records, "nodes": {node.name: node.alive for node in self._nodes()}}
+        records = {
+            path.stem: processes.is_alive(self.layout.processes, path.stem)
+            for path in self.layout.processes.glob("*.json")
+        }
+        return {
+            "running": self.running,
+            "processes": records,
+            "nodes": {node.name: node.alive for node in self._nodes()},
+        }
 
     def _audit(self) -> Iterator[AuditEvent]:
         with self.layout.audit_log.open() as lines:
@@ -188,7 +202,6 @@ class Cluster:
         for node in nodes:
             if not booted:
                 node.boot()
-            node.import_image(self.layout.state / "pause.tar")
             node.start_kubelet()
         for node in nodes:
             path = f"/api/v1/nodes/{node.name}"
@@ -207,14 +220,16 @@ class Cluster:
         remove_mount_points()
 
     @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """One at a time changes the machine, and the machine's only cluster is the one whose directory the lock file names."""
+    def _lock(self) -> Generator[None]:
+        """One at a time changes the machine; its only cluster is the one whose directory the lock file names."""
         LOCK.parent.mkdir(parents=True, exist_ok=True)
         with LOCK.open("a+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             lock.seek(0)
             owner = lock.read()
-            if owner not in ("", str(self.layout.state)) and control_plane.alive(Layout(Path(owner), self.layout.cache)):
+            if owner not in ("", str(self.layout.state)) and control_plane.alive(
+                Layout(Path(owner), self.layout.cache)
+            ):
                 raise CommandError(f"this machine's cluster is already up, with its state in {owner}")
             lock.truncate(0)
             lock.write(str(self.layout.state))
@@ -235,11 +250,13 @@ class Cluster:
 
 
 def _is_ready(api: Api, path: str, since: datetime) -> bool:
-    """Ready by the word of a kubelet that was started after `since`: what the API server still knows of an earlier one does not count."""
+    """Ready by the word of a kubelet that was started after `since`: what an earlier one said does not count."""
     if not api.found(path):
         return False
     conditions = api.request("GET", path)["status"].get("conditions", [])
     return any(
-        condition["type"] == "Ready" and condition["status"] == "True" and datetime.fromisoformat(condition["lastHeartbeatTime"]) >= since
+        condition["type"] == "Ready"
+        and condition["status"] == "True"
+        and datetime.fromisoformat(condition["lastHeartbeatTime"]) >= since
         for condition in conditions
     )

@@ -1,4 +1,4 @@
-"""etcd, API server, controller manager, scheduler and DNS: processes of the machine itself, bound to the bridge's address."""
+"""etcd, API server, controller manager, scheduler and DNS: processes of the machine itself, on the bridge's address."""
 
 import json
 import secrets
@@ -19,7 +19,8 @@ from tests.cluster.settings import (
 CGROUP = f"{cgroups.PREFIX}machine"
 _ETCD = "http://127.0.0.1:2379"
 _MASTERS = "system:masters"
-# Users and their groups. What the driver and its DNS and simulated nodes do is told apart in the audit log by these names.
+# Users and their groups. What the driver and its DNS and simulated nodes do is told apart in the audit log by these
+# names.
 _USERS = {
     "admin": _MASTERS,
     "coredns": _MASTERS,
@@ -57,7 +58,12 @@ def issue_credentials(layout: Layout) -> None:
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "3650"]
     request = ["openssl", "req", "-x509", "-config", str(config), *key]
     pki = str(layout.pki)
-    authority = ["-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,digitalSignature"]
+    authority = [
+        "-addext",
+        "basicConstraints=critical,CA:TRUE",
+        "-addext",
+        "keyUsage=critical,keyCertSign,digitalSignature",
+    ]
     run([*request, *authority, "-subj", "/CN=cluster-authority", "-keyout", f"{pki}/ca.key", "-out", f"{pki}/ca.crt"])
     addresses = ",".join(f"IP:{address}" for address in (HOST_ADDRESS, API_SERVICE_ADDRESS))
     names = ",".join(f"DNS:{name}" for name in ("kubernetes", "kubernetes.default", "kubernetes.default.svc"))
@@ -66,7 +72,19 @@ def issue_credentials(layout: Layout) -> None:
         ("apiserver", "/CN=kube-apiserver", f"subjectAltName={addresses},{names}"),
         ("kubelet-client", f"/O={_MASTERS}/CN=kube-apiserver-kubelet-client", "extendedKeyUsage=clientAuth"),
     ):
-        run([*signed, "-subj", subject, "-addext", extension, "-keyout", f"{pki}/{name}.key", "-out", f"{pki}/{name}.crt"])
+        run(
+            [
+                *signed,
+                "-subj",
+                subject,
+                "-addext",
+                extension,
+                "-keyout",
+                f"{pki}/{name}.key",
+                "-out",
+                f"{pki}/{name}.crt",
+            ]
+        )
     run(["openssl", "ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", f"{pki}/service-accounts.key"])
     rows: list[str] = []
     for user, group in _USERS.items():
@@ -100,11 +118,21 @@ def start_api_server(layout: Layout) -> None:
     policy.write_text(json.dumps(_AUDIT_POLICY))
     pki = layout.pki
     accounts = f"{pki}/service-accounts.key"
-    identity = [f"--tls-cert-file={pki}/apiserver.crt", f"--tls-private-key-file={pki}/apiserver.key", f"--client-ca-file={pki}/ca.crt"]
+    identity = [
+        f"--tls-cert-file={pki}/apiserver.crt",
+        f"--tls-private-key-file={pki}/apiserver.key",
+        f"--client-ca-file={pki}/ca.crt",
+    ]
     identity += [f"--token-auth-file={pki}/tokens.csv", "--authorization-mode=Node,RBAC", "--allow-privileged=true"]
     identity += [f"--service-account-key-file={accounts}", f"--service-account-signing-key-file={accounts}"]
-    identity += ["--service-account-issuer=https://kubernetes.default.svc", "--enable-admission-plugins=NodeRestriction"]
-    kubelets = [f"--kubelet-client-certificate={pki}/kubelet-client.crt", f"--kubelet-client-key={pki}/kubelet-client.key"]
+    identity += [
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--enable-admission-plugins=NodeRestriction",
+    ]
+    kubelets = [
+        f"--kubelet-client-certificate={pki}/kubelet-client.crt",
+        f"--kubelet-client-key={pki}/kubelet-client.key",
+    ]
     kubelets += ["--kubelet-preferred-address-types=InternalIP"]  # their names resolve nowhere
     address = [f"--bind-address={HOST_ADDRESS}", f"--advertise-address={HOST_ADDRESS}", "--secure-port=6443"]
     address += [f"--service-cluster-ip-range={SERVICE_RANGE}", f"--etcd-servers={_ETCD}", "--event-ttl=1h"]
@@ -114,13 +142,24 @@ def start_api_server(layout: Layout) -> None:
 
 
 def start_controllers(layout: Layout) -> None:
-    accounts = [f"--service-account-private-key-file={layout.pki}/service-accounts.key", f"--root-ca-file={layout.pki}/ca.crt"]
-    manager = [f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}", "--leader-elect=false", "--bind-address=127.0.0.1"]
+    accounts = [
+        f"--service-account-private-key-file={layout.pki}/service-accounts.key",
+        f"--root-ca-file={layout.pki}/ca.crt",
+    ]
+    manager = [
+        f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+    ]
     manager += ["--use-service-account-credentials"]
     manager += ["--node-monitor-grace-period=12s", "--node-monitor-period=1s"]
     start_daemon(layout, "kube-controller-manager", ["kube-controller-manager", *manager, *accounts])
     # The scheduler's own limit (50 a second) would be the measure of every test with simulated nodes.
-    scheduler = [f"--kubeconfig={layout.kubeconfig('kube-scheduler')}", "--leader-elect=false", "--bind-address=127.0.0.1"]
+    scheduler = [
+        f"--kubeconfig={layout.kubeconfig('kube-scheduler')}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+    ]
     scheduler += ["--kube-api-qps=2000", "--kube-api-burst=4000"]
     start_daemon(layout, "kube-scheduler", ["kube-scheduler", *scheduler])
     corefile = layout.state / "Corefile"
@@ -137,12 +176,9 @@ def _corefile(layout: Layout) -> str:
   kubernetes cluster.local in-addr.arpa {{
     kubeconfig {layout.kubeconfig("coredns")}
     ttl 1
-    fallthrough
   }}
   template ANY ANY . {{
     rcode NXDOMAIN
   }}
 }}
 """
-
-

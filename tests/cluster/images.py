@@ -14,7 +14,10 @@ from tests.cluster.settings import REGISTRY_ADDRESS, REGISTRY_NAME, Layout
 
 
 def start_registry(layout: Layout) -> str:
-    """The address to push to; the nodes pull the same images from REGISTRY_NAME. Its storage stays when the cluster goes down."""
+    """The address to push to; the nodes pull the same images from REGISTRY_NAME.
+
+    Its storage stays when the cluster goes down.
+    """
     if not processes.is_alive(layout.processes, "registry"):
         network.bridge_up()
         cgroups.create(control_plane.CGROUP)

@@ -1,4 +1,7 @@
-"""Simulated nodes: KWOK says of every pod on them that it runs and is ready, and ends the deleted ones. Real pods do not tolerate them."""
+"""Simulated nodes: KWOK says of every pod on them that it runs and is ready, and ends the deleted ones.
+
+Real pods do not tolerate them.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,12 @@ def start(layout: Layout, api: Api, nodes: int) -> list[str]:
     """Names of the nodes: `nodes` in all, those that exist are kept."""
     if not processes.is_alive(layout.processes, "kwok"):
         selector = f"--manage-nodes-with-label-selector={LABEL}=kwok"
-        options = [f"--kubeconfig={layout.kubeconfig('kwok')}", f"--config={_STAGES}", "--manage-all-nodes=false", selector]
+        options = [
+            f"--kubeconfig={layout.kubeconfig('kwok')}",
+            f"--config={_STAGES}",
+            "--manage-all-nodes=false",
+            selector,
+        ]
         options += ["--node-lease-duration-seconds=40", "--cidr=10.245.0.0/16", "--server-address=127.0.0.1:10247"]
         control_plane.start_daemon(layout, "kwok", ["kwok", *options])
     names = [f"kwok-{number}" for number in range(nodes)]

@@ -1,7 +1,7 @@
-"""The network between the machine and its nodes: one bridge, a veth pair for each node, routes to the pods. No filter rule is touched.
+"""The network between the machine and its nodes: one bridge, a veth pair for each node, routes to the pods.
 
-Pods have point-to-point links into their node, so that every packet passes the node's service rules; they reach each other, the machine
-and nothing beyond it.
+No filter rule is touched. Pods have point-to-point links into their node, so that every packet passes the node's
+service rules; they reach each other, the machine and nothing beyond it.
 """
 
 import json
@@ -32,7 +32,9 @@ def connect(number: int, pid: int) -> None:
     run(["ip", "link", "set", link, "master", BRIDGE, "up"])
     run(["ip", "route", "replace", pod_range(number), "via", node_address(number)])
     inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
-    others = [f"route add {pod_range(other)} via {node_address(other)}" for other in range(MAX_NODES) if other != number]
+    others = [
+        f"route add {pod_range(other)} via {node_address(other)}" for other in range(MAX_NODES) if other != number
+    ]
     commands = ["link set lo up", f"address add {node_address(number)}/24 dev eth0", "link set eth0 up"]
     commands.append(f"route add default via {HOST_ADDRESS}")
     run([*inside, "ip", "-batch", "-"], stdin="\n".join([*commands, *others]))

@@ -1,12 +1,11 @@
 """A node: containerd, kubelet and kube-proxy in their own PID, mount and network namespaces and their own cgroup.
 
-All hangs on the first process of the PID namespace. When it ends, the kernel ends everything in it and takes mounts and links away, as
-a power cut would; what a real machine keeps on its disk is kept.
+All hangs on the first process of the PID namespace. When it ends, the kernel ends everything in it and takes mounts and
+links away, as a power cut would; what a real machine keeps on its disk is kept.
 """
 
 import json
 import shutil
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,14 @@ from tests.cluster.settings import (
     node_name,
 )
 
-# A node's own disk, mounted over these directories. What else is in containerd's is of a boot, or of pods that are gone.
+# A node's own disk, mounted over these directories. What else is in containerd's is of a boot, or of pods that are
+# gone.
 _DISK = {"kubelet": "/var/lib/kubelet", "cni": "/var/lib/cni", "log": "/var/log"}
-_IMAGE_STORE = ("io.containerd.content.v1.content", "io.containerd.metadata.v1.bolt", "io.containerd.snapshotter.v1.overlayfs")
+_IMAGE_STORE = (
+    "io.containerd.content.v1.content",
+    "io.containerd.metadata.v1.bolt",
+    "io.containerd.snapshotter.v1.overlayfs",
+)
 MOUNT_POINTS = ("/var/lib/kubelet", "/var/lib/cni", "/var/lib/containerd")
 
 
@@ -68,7 +72,16 @@ class Node:
         self.image_store.mkdir(parents=True, exist_ok=True)
         for mount_point in MOUNT_POINTS:
             Path(mount_point).mkdir(parents=True, exist_ok=True)
-        namespaces = ["--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc", "--mount", "--propagation", "private", "--net"]
+        namespaces = [
+            "--pid",
+            "--fork",
+            "--kill-child=SIGKILL",
+            "--mount-proc",
+            "--mount",
+            "--propagation",
+            "private",
+            "--net",
+        ]
         self._start("init", ["unshare", *namespaces, str(self.layout.bin / "pause")])
         network.connect(self.number, self._init())
         mounts = [f"mount -t tmpfs tmpfs /run && mount --bind {self.image_store} /var/lib/containerd"]
@@ -92,13 +105,18 @@ class Node:
         log = self.directory / "containerd.log"
         socket = Path(f"/proc/{self._init()}/root/run/containerd/containerd.sock")
         wait_for(f"containerd on {self.name}", socket.exists, seconds=30, log=log)
+        self.import_image(self.layout.state / "pause.tar")
         kubelet = [f"--kubeconfig={self.layout.kubeconfig(self.name)}", f"--config={self.directory / 'kubelet.json'}"]
         kubelet += [f"--hostname-override={self.name}", f"--node-ip={node_address(self.number)}"]
         self._start("kubelet", [*self._enter(), "kubelet", *kubelet])
         proxy = [f"--kubeconfig={self.layout.kubeconfig('kube-proxy')}", f"--hostname-override={self.name}"]
         proxy += ["--proxy-mode=iptables", f"--cluster-cidr={POD_RANGE}"]
         # The limits of connection tracking belong to the whole machine.
-        proxy += ["--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0"]
+        proxy += [
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-established=0",
+            "--conntrack-tcp-timeout-close-wait=0",
+        ]
         self._start("kube-proxy", [*self._enter(), "kube-proxy", *proxy])
 
     def kill(self) -> None:
@@ -132,7 +150,12 @@ class Node:
         wait_for(f"the first process of {self.name}", lambda: bool(children.read_text().split()), seconds=5, every=0.01)
         first = int(children.read_text().split()[0])
         # Until it executes, it may not have mounted its /proc.
-        wait_for(f"the namespaces of {self.name}", lambda: "pause" in Path(f"/proc/{first}/cmdline").read_text(), seconds=5, every=0.01)
+        wait_for(
+            f"the namespaces of {self.name}",
+            lambda: "pause" in Path(f"/proc/{first}/cmdline").read_text(),
+            seconds=5,
+            every=0.01,
+        )
         return first
 
     def _enter(self) -> list[str]:
@@ -185,7 +208,11 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
 
 
 def _kubelet(node: Node) -> dict[str, object]:
-    authority = {"x509": {"clientCAFile": str(node.layout.pki / "ca.crt")}, "anonymous": {"enabled": False}, "webhook": {"enabled": True}}
+    authority = {
+        "x509": {"clientCAFile": str(node.layout.pki / "ca.crt")},
+        "anonymous": {"enabled": False},
+        "webhook": {"enabled": True},
+    }
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

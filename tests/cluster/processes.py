@@ -1,4 +1,4 @@
-"""Long-lived processes: started in a cgroup of ours, recorded with their start time, found again by another run of the driver."""
+"""Long-lived processes: in a cgroup of ours, recorded with their start time, found again by another run of the driver."""
 
 import contextlib
 import json
@@ -30,7 +30,10 @@ class Process:
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks from boot to the start of `pid`, which tells it from a later process of the same number; None once it has ended."""
+    """Clock ticks from boot to the start of `pid`, which tells it from a later process of the same number.
+
+    None once it has ended.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -41,7 +44,7 @@ def start_time(pid: int) -> int | None:
 def start(
     name: str, command: Sequence[str], *, records: Path, log: Path, cgroup: str, env: Mapping[str, str] | None = None
 ) -> Process:
-    """The process joins its cgroup before it executes anything, so that even a driver killed right now leaves nothing that `down` cannot find."""
+    """The process joins its cgroup before it executes: a driver killed right now leaves nothing that `down` cannot find."""
     records.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     join = f"echo $$ > {shlex.quote(str(cgroups.membership(cgroup)))} && exec {shlex.join(command)}"
@@ -89,7 +92,9 @@ def end(records: Path, name: str, grace: float = 3) -> None:
     (records / f"{name}.json").unlink(missing_ok=True)
 
 
-def run(command: Sequence[str], *, stdin: str | None = None, timeout: float = 600, env: Mapping[str, str] | None = None) -> str:
+def run(
+    command: Sequence[str], *, stdin: str | None = None, timeout: float = 600, env: Mapping[str, str] | None = None
+) -> str:
     """Standard output of a command that must succeed."""
     done = subprocess.run(
         command,
@@ -101,11 +106,15 @@ def run(command: Sequence[str], *, stdin: str | None = None, timeout: float = 60
         env={**os.environ, **(env or {})},
     )
     if done.returncode:
-        raise CommandError(f"{shlex.join(command)} ended with {done.returncode}: {(done.stderr or done.stdout)[-3000:]}")
+        raise CommandError(
+            f"{shlex.join(command)} ended with {done.returncode}: {(done.stderr or done.stdout)[-3000:]}"
+        )
     return done.stdout
 
 
-def wait_for(what: str, condition: Callable[[], bool], *, seconds: float, log: Path | None = None, every: float = 0.1) -> None:
+def wait_for(
+    what: str, condition: Callable[[], bool], *, seconds: float, log: Path | None = None, every: float = 0.1
+) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -83,7 +83,12 @@ def gang(namespace: Namespace) -> Namespace:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "gang"},
-        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": "gang"}, "ports": [{"port": 8080}]},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {"app": "gang"},
+            "ports": [{"port": 8080}],
+        },
     }
     pods = [pod("first", "node0", "serve"), pod("second", "node1", "serve")]
     for member in pods:
@@ -118,7 +123,10 @@ def test_up_of_a_running_cluster_is_quick_and_starts_nothing(cluster: Cluster) -
 
 def test_pods_on_two_nodes_find_each_other_by_name(gang: Namespace) -> None:
     answers: dict[str, str] = {}
-    for name, node, url in (("to-second", "node0", "http://second.gang:8080"), ("to-first", "node1", "http://first.gang:8080")):
+    for name, node, url in (
+        ("to-second", "node0", "http://second.gang:8080"),
+        ("to-first", "node1", "http://first.gang:8080"),
+    ):
         gang.apply(pod(name, node, "get", url))
     for name in ("to-second", "to-first"):
         answers[name] = gang.output(name)
@@ -138,10 +146,14 @@ def test_logs_exec_and_port_forward(gang: Namespace) -> None:
     assert gang.kubectl("logs", "first").strip() == "serving as first"
     assert "second saw" in gang.kubectl("exec", "first", "--", "/probe", "get", "http://second.gang:8080")
     command = [str(gang.cluster.bin / "kubectl"), "--kubeconfig", str(gang.cluster.kubeconfig), "-n", gang.name]
-    with subprocess.Popen([*command, "port-forward", "pod/second", ":8080"], stdout=subprocess.PIPE, text=True) as forward:
+    with subprocess.Popen(
+        [*command, "port-forward", "pod/second", ":8080"], stdout=subprocess.PIPE, text=True
+    ) as forward:
         assert forward.stdout
         port = forward.stdout.readline().split("->")[0].rpartition(":")[2].strip()
-        told = subprocess.run([gang.cluster.bin / "probe", "get", f"http://127.0.0.1:{port}"], capture_output=True, text=True, check=False)
+        told = subprocess.run(
+            [gang.cluster.bin / "probe", "get", f"http://127.0.0.1:{port}"], capture_output=True, text=True, check=False
+        )
         forward.terminate()
     assert "second saw" in told.stdout
 
@@ -180,7 +192,9 @@ def test_a_simulated_node_runs_and_deletes_pods_at_once(cluster: Cluster, namesp
     wait(lambda: {namespace.phase(f"simulated-{number}") for number in range(2)} == {"Running"}, 20)
     namespace.kubectl("delete", "pod", "simulated-0", "--timeout=20s")
     cluster.kwok_stop()
-    assert set(cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()) == set(cluster.nodes)
+    assert set(cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()) == set(
+        cluster.nodes
+    )
 
 
 def test_a_disconnected_node_is_not_ready_and_its_pods_run_on(cluster: Cluster, gang: Namespace) -> None:

@@ -41,7 +41,7 @@ func serve() error {
 	}))
 }
 
-// get asks for 15 seconds: a pod's name resolves only once its address is known. An https address is asked with the pod's own token.
+// get asks for 6 seconds: a pod's name resolves only once its address is known. An https address is asked with the pod's own token.
 func get(url string) error {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
@@ -53,7 +53,7 @@ func get(url string) error {
 			return err
 		}
 	}
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(6 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		response, err := client.Do(request)
 		if err == nil {
 			defer response.Body.Close()
