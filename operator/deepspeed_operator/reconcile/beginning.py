@@ -54,6 +54,8 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
         "findings": list(judged.findings),
     }
     if spec.suspend:
+        # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
+        run |= {"attempt": (status.attempt or 0) + 1, "attempt_time": timestamp(observed.now), "workers": None}
         verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods of the run before end.")
         return state(observed, verdict, acceptance=judged.acceptance, check_at=observed.now, events=events, changes=run)
     return begin_attempt(observed, judged.world, acceptance=judged.acceptance, events=events, run=run)

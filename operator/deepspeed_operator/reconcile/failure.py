@@ -106,8 +106,8 @@ def _cause(gang: Gang, pod: PodView, now: datetime) -> Cause:
     at = _ended_at(pod, now)
     out_of_memory = ended is not None and ended.reason == "OOMKilled"
     if said is not None and not (out_of_memory and said.index in {None, pod.index}):
-        if said.reason == "Terminated" and pod.deleted_at is not None and said.index in {None, pod.index}:
-            return Cause(pod, at, 0, _deleted(pod))
+        if said.reason == "Terminated" and said.index in {None, pod.index} and (pod.deleted_at or pod.reason):
+            return Cause(pod, at, 0, _deleted(pod) if pod.deleted_at else _in_the_kubelets_words(pod))
         weight = 1 if said.reason in _SYMPTOMS else 0
         return Cause(pod, at, weight, _as_said(gang, pod, said))
     return Cause(pod, at - _SILENT_DEATH_ADVANTAGE, 0, _silent(pod, said))
@@ -136,10 +136,8 @@ def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
 def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
     """Explain a pod whose agent could not: by its container's state, else by the pod's own reason."""
     ended, place = pod.termination, _place(pod)
-    if ended is None:
-        reason = Reason.EVICTED if pod.reason == "Evicted" else Reason.POD_FAILED
-        words = ": ".join(part for part in (pod.reason, pod.message) if part) or "no reason given"
-        return Failure(reason=reason, pod=pod.name, node=pod.node, message=f"{place} failed: {words}")
+    if ended is None or pod.reason:
+        return _in_the_kubelets_words(pod)
     signal = ended.signal or (ended.exit_code - _SIGNALLED if ended.exit_code > _SIGNALLED else None)
     container = f"container {pod.failed_init or pod.trainer} of {place}"
     log = said.tail if said is not None else ended.message
@@ -169,6 +167,12 @@ def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
         signal=signal,
         message=f"{summary}\n{log}" if log.strip() else summary,
     )
+
+
+def _in_the_kubelets_words(pod: PodView) -> Failure:
+    reason = Reason.EVICTED if pod.reason == "Evicted" else Reason.POD_FAILED
+    words = ": ".join(part for part in (pod.reason, pod.message) if part) or "no reason given"
+    return Failure(reason=reason, pod=pod.name, node=pod.node, message=f"{_place(pod)} failed: {words}")
 
 
 def _deleted(pod: PodView) -> Failure:

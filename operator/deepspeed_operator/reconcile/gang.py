@@ -50,8 +50,11 @@ class Gang:
         return len(self.pods) == self.nodes and all(pod.succeeded for pod in self.pods.values())
 
     @property
-    def all_ready(self) -> bool:
-        return len(self.pods) == self.nodes and all(pod.ready and not pod.finished for pod in self.pods.values())
+    def all_started(self) -> bool:
+        """Whether every pod's ranks run, or have run with success."""
+        return len(self.pods) == self.nodes and all(
+            pod.succeeded or (pod.ready and not pod.finished) for pod in self.pods.values()
+        )
 
     @property
     def all_finished(self) -> bool:

@@ -10,6 +10,7 @@ from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Verdict
 from deepspeed_operator.reconcile.configuration import Configuration, Unusable, configuration
 from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.statement import accepted
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.template import template_findings
@@ -60,20 +61,7 @@ def _judgement(
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         listed = "; ".join(str(error) for error in errors)
         acceptance = Verdict(State.INVALID, reason_if_invalid, f"{count}, nothing was created: {listed}")
-    elif source is None:
-        words = "The job has no dsConfig: its program configures DeepSpeed."
-        acceptance = Verdict(State.STARTING, Reason.NO_CONFIG, words)
     else:
-        acceptance = Verdict(State.STARTING, Reason.ACCEPTED, _in_words(world, batch))
+        acceptance = accepted(world, batch, has_config=source is not None)
     others = tuple(finding for finding in findings if finding.level is not Level.ERROR)
     return Judgement(acceptance, world, batch, source, others[:MAX_FINDINGS])
-
-
-def _in_words(world: World, batch: Batch | None) -> str:
-    ranks = f"{world.size} rank" + ("s" if world.size != 1 else "")
-    if batch is None or None in {batch.train, batch.micro_per_gpu, batch.accumulation}:
-        return f"The configuration was accepted for {ranks}; its batch sizes are left to the framework."
-    return (
-        f"The configuration fits {ranks}: train_batch_size {batch.train} = micro batch {batch.micro_per_gpu} "
-        f"× accumulation {batch.accumulation} × data-parallel size {world.data_parallel}."
-    )

@@ -76,7 +76,7 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
 
 def _starting(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     removals = delete(gang.late)
-    if gang.all_ready:
+    if gang.all_started:
         question = ask_agent(observed, gang)
         if question:
             return unchanged(observed, *removals, *addresses(observed, gang, installation), *question)

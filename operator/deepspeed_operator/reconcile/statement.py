@@ -4,10 +4,19 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from deepspeed_operator.api.status import MAX_FINDINGS, ConditionType, DeepSpeedJobStatus, Finding, Level, State
+from deepspeed_operator.api.status import (
+    MAX_FINDINGS,
+    Batch,
+    ConditionType,
+    DeepSpeedJobStatus,
+    Finding,
+    Level,
+    State,
+    World,
+)
 from deepspeed_operator.plan.digest import config_digest
 from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
-from deepspeed_operator.reconcile.conditions import Verdict, condition, conditions
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, conditions, is_true
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
 
@@ -31,6 +40,8 @@ def state(
     """Return the outcome that says the verdict; `changes` are further fields of the status by their Python names."""
     job, before = observed.job, observed.job.status
     changes = changes or {}
+    if acceptance is None and before.world is not None and not is_true(before, ConditionType.ACCEPTED):
+        acceptance = accepted(before.world, before.batch, has_config=before.config_digest is not None)
     findings = _with_changed_config(observed, changes.get("findings", before.findings))
     after = before.model_copy(
         update={
@@ -52,6 +63,22 @@ def state(
             check_at = min(check_at, due) if check_at is not None else due
     announced = (*events, *_announcement(before, after, verdict))
     return Outcome(after, tuple(actions), announced, check_at)
+
+
+def accepted(world: World, batch: Batch | None, *, has_config: bool) -> Verdict:
+    """Return why a job is accepted: the batch arithmetic in words."""
+    if not has_config:
+        words = "The job has no dsConfig: its program configures DeepSpeed."
+        return Verdict(State.STARTING, Reason.NO_CONFIG, words)
+    ranks = "1 rank" if world.size == 1 else f"{world.size} ranks"
+    if batch is None or None in {batch.train, batch.micro_per_gpu, batch.accumulation}:
+        words = f"The configuration was accepted for {ranks}; its batch sizes are left to the framework."
+    else:
+        words = (
+            f"The configuration fits {ranks}: train_batch_size {batch.train} = micro batch {batch.micro_per_gpu} "
+            f"× accumulation {batch.accumulation} × data-parallel size {world.data_parallel}."
+        )
+    return Verdict(State.STARTING, Reason.ACCEPTED, words)
 
 
 def unchanged(observed: Observed, *actions: Action, check_at: datetime | None = None) -> Outcome:

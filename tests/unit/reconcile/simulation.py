@@ -1,0 +1,176 @@
+"""Drives the pure reconcile function against a remembered cluster, as the controller does against a real one."""
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.status import Condition, ConditionType
+from deepspeed_operator.reconcile.actions import (
+    Action,
+    ConfirmMissing,
+    CreatePods,
+    DeleteConfigMap,
+    DeletePod,
+    Ensure,
+    JobEvent,
+    Outcome,
+    ReadAgent,
+    ReadConfigMap,
+    TryPod,
+)
+from deepspeed_operator.reconcile.conditions import condition
+from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, Facts, Observed, Refusal, Trial
+from deepspeed_operator.reconcile.pods import PodView, Termination, pod_view
+from deepspeed_operator.reconcile.reconciler import reconcile
+from deepspeed_operator.render.installation import Installation
+
+INSTALLATION = Installation({"__main__.py": "pass\n"}, "worker:1", "0.19.8")
+CONFIG = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2}
+
+
+def job(**spec: Any) -> DeepSpeedJob:
+    given: dict[str, Any] = {"nodes": 2, "training": {"script": "train.py"}, "dsConfig": CONFIG, **spec}
+    return DeepSpeedJob.model_validate(
+        {
+            "metadata": {"name": "pretrain", "namespace": "ml", "uid": "job-1", "generation": 1},
+            "spec": {key: value for key, value in given.items() if value is not None},
+        }
+    )
+
+
+@dataclass
+class Simulation:
+    """One job and what exists of it. `step` reconciles once and does what the outcome asks for."""
+
+    job: DeepSpeedJob
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    pods: dict[str, PodView] = field(default_factory=dict[str, PodView])
+    objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict[tuple[str, str], dict[str, Any]])
+    config_maps: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    facts: Facts = field(default_factory=Facts)
+    events: list[JobEvent] = field(default_factory=list[JobEvent])
+    writes: list[str] = field(default_factory=list[str])
+    trial_refusal: tuple[str, bool] | None = None
+    refuse_pods: str | None = None
+    agent: AgentReport | None = None
+
+    def outcome(self) -> Outcome:
+        return reconcile(Observed(self.job, tuple(self.pods.values()), self.facts, self.now), INSTALLATION)
+
+    def step(self) -> Outcome:
+        outcome = self.outcome()
+        if outcome.status != self.job.status:
+            self.job = self.job.model_copy(update={"status": outcome.status})
+            self.facts = replace(self.facts, status_written_at=self.now)
+            self.events += outcome.events
+            self.writes.append("status")
+        for action in outcome.actions:
+            self._do(action)
+        return outcome
+
+    def settle(self) -> Outcome:
+        """Step until nothing more happens without news from outside, then assert that another pass writes nothing."""
+        for _ in range(20):
+            writes, facts = len(self.writes), self.facts
+            outcome = self.step()
+            if len(self.writes) == writes and self.facts == facts:
+                return outcome
+        raise AssertionError(f"no fixpoint; last writes: {self.writes[-10:]}")
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def edit(self, **spec: Any) -> None:
+        """Change the spec as a user does; the generation grows."""
+        changed = {**self.job.spec.model_dump(by_alias=True, exclude_none=True), **spec}
+        metadata = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
+        self.job = self.job.model_copy(
+            update={"spec": type(self.job.spec).model_validate(changed), "metadata": metadata}
+        )
+
+    def pod(self, index: int, attempt: int | None = None) -> PodView:
+        return self.pods[f"pretrain-{attempt or self.job.status.attempt}-{index}"]
+
+    def change(self, index: int, **fields: Any) -> None:
+        pod = self.pod(index)
+        self.pods[pod.name] = replace(pod, resource_version=f"{pod.resource_version}+", **fields)
+
+    def run_all(self) -> None:
+        """All pods get a node and an address, start and become ready."""
+        for pod in list(self.pods.values()):
+            if pod.attempt == self.job.status.attempt:
+                started = {"node": f"node{pod.index}", "address": f"10.0.0.{pod.index + 1}"}
+                self.pods[pod.name] = replace(pod, phase="Running", ready=True, **started)
+
+    def end(self, index: int, exit_code: int = 0, message: str = "", reason: str = "", **fields: Any) -> None:
+        """The trainer of a pod ends, and with it the pod."""
+        ended = Termination(exit_code, None, reason or ("Error" if exit_code else "Completed"), message, self.now)
+        phase = "Failed" if exit_code else "Succeeded"
+        self.change(index, **{"phase": phase, "ready": False, "termination": ended, **fields})
+
+    def condition(self, kind: ConditionType) -> Condition:
+        found = condition(self.job.status, kind)
+        assert found is not None
+        return found
+
+    def _do(self, action: Action) -> None:  # noqa: PLR0912 -- one branch an action
+        match action:
+            case ReadConfigMap(name):
+                data = self.config_maps.get(name)
+                content = ConfigMapContent(data, self.now)
+                self.facts = replace(self.facts, config_maps={**self.facts.config_maps, name: content})
+            case TryPod(_, digest):
+                refusal, invalid = self.trial_refusal or (None, False)
+                self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now))
+            case ReadAgent(attempt):
+                self.facts = replace(self.facts, agent=self.agent or AgentReport(attempt))
+            case ConfirmMissing(names):
+                missing = frozenset(name for name in names if name not in self.pods)
+                self.facts = replace(self.facts, confirmed_missing=missing)
+            case Ensure(manifest):
+                key = (manifest["kind"], manifest["metadata"]["name"])
+                if self.objects.get(key) != manifest:
+                    self.objects[key] = manifest
+                    self.writes.append("/".join(key))
+                if manifest["kind"] == "ConfigMap":
+                    self.config_maps[manifest["metadata"]["name"]] = manifest["data"]
+            case CreatePods(attempt, pods):
+                self.facts = replace(self.facts, refusal=None)
+                for manifest in pods:
+                    if self.refuse_pods is not None and self.pods:
+                        retry_at = self.now + timedelta(seconds=10)
+                        refusal = Refusal(attempt, "PodsRefused", self.refuse_pods, retry_at)
+                        self.facts = replace(self.facts, refusal=refusal)
+                        break
+                    self._create(manifest)
+            case DeletePod(name, uid, version):
+                pod = self.pods[name]
+                assert pod.uid == uid
+                if version in {None, pod.resource_version}:
+                    self.pods[name] = replace(pod, deleted_at=self.now)
+                    self.writes.append(f"delete {name}")
+            case DeleteConfigMap(name):
+                if self.config_maps.pop(name, None) is not None:
+                    self.writes.append(f"delete ConfigMap/{name}")
+
+    def _create(self, manifest: dict[str, Any]) -> None:
+        name = manifest["metadata"]["name"]
+        assert name not in self.pods, "no pod is created twice"
+        stored = json.loads(json.dumps(manifest))
+        created = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        stored["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "1", "creationTimestamp": created}
+        self.pods[name] = pod_view(stored)
+        self.writes.append(f"pod {name}")
+
+    def remove(self, *names: str) -> None:
+        """The kubelet has ended the pods, and they are gone."""
+        for name in names or [pod.name for pod in self.pods.values() if pod.deleted_at is not None]:
+            del self.pods[name]
+
+
+def agent_says(index: int, rank: int | None, exit_code: int | None, reason: str = "RankFailed", **more: Any) -> str:
+    """Write a termination message as the agent does, with a log tail."""
+    said = {"protocol": 1, "reason": reason, "index": index, "rank": rank, "exitCode": exit_code, **more}
+    return json.dumps(said) + "\nlast line of the log"

@@ -1,0 +1,258 @@
+"""What goes wrong before and after a run begins, and the words in which status says it."""
+
+import pytest
+
+from deepspeed_operator.api.status import ConditionType, State
+from tests.unit.reconcile.simulation import Simulation, agent_says, job
+from tests.unit.reconcile.test_life_of_a_job import running, started
+
+ARTICLE = {"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8}
+
+
+def test_a_contradiction_is_refused_with_its_arithmetic_and_nothing_is_created() -> None:
+    simulation = started(dsConfig=ARTICLE)
+    accepted = simulation.condition(ConditionType.ACCEPTED)
+    assert (accepted.status, accepted.reason) == ("False", "InvalidDeepSpeedConfig")
+    assert "32 ≠ 4 × 8 × 2" in accepted.message
+    assert simulation.writes == ["status"]
+    assert [(event.type, event.reason) for event in simulation.events] == [("Warning", "InvalidDeepSpeedConfig")]
+    simulation.edit(dsConfig={**ARTICLE, "gradient_accumulation_steps": 4})
+    simulation.settle()
+    assert simulation.job.status.state is State.STARTING
+
+
+def test_all_errors_are_listed_at_once_each_with_its_path() -> None:
+    simulation = started(dsConfig=ARTICLE, template={"spec": {"restartPolicy": "Always", "hostname": "x"}})
+    message = simulation.condition(ConditionType.ACCEPTED).message
+    for path in ("spec.dsConfig", "spec.template.spec.restartPolicy", "spec.template.spec.hostname"):
+        assert path in message
+
+
+def test_a_missing_config_map_is_named_and_heals_when_it_appears() -> None:
+    simulation = started(dsConfig=None, dsConfigFrom={"configMap": "cfg", "key": "a.json"})
+    assert simulation.condition(ConditionType.ACCEPTED).reason == "ConfigNotFound"
+    assert "ConfigMap cfg" in simulation.condition(ConditionType.ACCEPTED).message
+    simulation.config_maps["cfg"] = {"b.json": "{}"}
+    simulation.wait(15)
+    simulation.settle()
+    assert "no key a.json; it has b.json" in simulation.condition(ConditionType.ACCEPTED).message
+    simulation.config_maps["cfg"] = {"a.json": "{"}
+    simulation.wait(15)
+    simulation.settle()
+    assert simulation.condition(ConditionType.ACCEPTED).reason == "InvalidDeepSpeedConfig"
+    simulation.config_maps["cfg"] = {"a.json": '{"train_micro_batch_size_per_gpu": 1}'}
+    simulation.wait(15)
+    simulation.settle()
+    assert set(simulation.pods) == {"pretrain-1-0", "pretrain-1-1"}
+
+
+def test_a_later_attempt_uses_the_configuration_of_the_run_though_its_source_has_changed() -> None:
+    simulation = Simulation(job(dsConfig=None, dsConfigFrom={"configMap": "cfg", "key": "c"}))
+    first = '{"train_micro_batch_size_per_gpu": 1}'
+    simulation.config_maps["cfg"] = {"c": first}
+    simulation.settle()
+    simulation.run_all()
+    simulation.settle()
+    simulation.config_maps["cfg"] = {"c": '{"train_micro_batch_size_per_gpu": 2}'}
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    simulation.wait(60)
+    simulation.edit(suspend=False)
+    simulation.settle()
+    assert simulation.objects["ConfigMap", "pretrain-2"]["data"]["ds_config.json"] == first
+
+
+def test_an_inline_configuration_changed_in_a_run_is_a_finding() -> None:
+    simulation = running()
+    simulation.edit(dsConfig={"train_micro_batch_size_per_gpu": 7})
+    simulation.settle()
+    assert simulation.job.status.state is State.RUNNING
+    assert [finding.path for finding in simulation.job.status.findings] == ["spec.dsConfig"]
+    simulation.edit(dsConfig=job().spec.ds_config)
+    simulation.settle()
+    assert simulation.job.status.findings == []
+
+
+@pytest.mark.parametrize(
+    ("invalid", "reason", "again_after"), [(True, "TemplateRejected", 300), (False, "PodsRefused", 30)]
+)
+def test_a_pod_that_the_api_server_refuses_on_trial_is_never_created(
+    invalid: bool, reason: str, again_after: float
+) -> None:
+    simulation = Simulation(job(), trial_refusal=("spec.containers[0].ports: Required value", invalid))
+    simulation.settle()
+    accepted = simulation.condition(ConditionType.ACCEPTED)
+    assert (accepted.status, accepted.reason) == ("False", reason)
+    assert "spec.containers[0].ports: Required value" in accepted.message
+    assert not simulation.pods
+    simulation.trial_refusal = None
+    simulation.wait(again_after)
+    simulation.settle()
+    assert len(simulation.pods) == 2
+
+
+def test_a_refusal_on_the_way_keeps_no_half_gang_and_is_tried_again() -> None:
+    simulation = Simulation(job(), refuse_pods="exceeded quota: gpus")
+    simulation.settle()
+    running_condition = simulation.condition(ConditionType.RUNNING)
+    assert running_condition.reason == "PodsRefused"
+    assert "exceeded quota: gpus" in running_condition.message
+    assert all(pod.deleted_at for pod in simulation.pods.values())
+    simulation.remove()
+    simulation.refuse_pods = None
+    simulation.wait(10)
+    simulation.settle()
+    assert set(simulation.pods) == {"pretrain-1-0", "pretrain-1-1"}
+
+
+def test_the_failing_rank_is_named_with_pod_node_code_and_log() -> None:
+    simulation = running()
+    message = agent_says(1, 1, 7, signature="ValueError: no data")
+    simulation.end(1, 7, message)
+    simulation.settle()
+    assert simulation.job.status.state is State.RUNNING, "its peers may turn out to have failed first"
+    simulation.end(0, 7, message)
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert (failure.reason, failure.rank, failure.pod, failure.node) == ("RankFailed", 1, "pretrain-1-1", "node1")
+    assert failure.exit_code == 7
+    assert "ValueError: no data" in failure.message
+    assert "last line of the log" in failure.message
+    failed = simulation.condition(ConditionType.FAILED)
+    assert "rank 1 in pod pretrain-1-1 on node node1 exited with code 7: ValueError: no data" in failed.message
+    assert "last line of the log" not in failed.message
+
+
+def test_a_silent_death_explains_the_lost_connections_of_its_peers() -> None:
+    simulation = running(nodes=3)
+    simulation.end(2, 137, "some log line", reason="OOMKilled")
+    simulation.end(0, 1, agent_says(0, 0, 1, signature="RuntimeError: Connection reset by peer"))
+    simulation.end(1, 1, agent_says(0, 0, 1, signature="RuntimeError: Connection reset by peer"))
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert (failure.reason, failure.pod, failure.node) == ("OutOfMemory", "pretrain-1-2", "node2")
+    assert failure.signal == 9
+    assert "container trainer of pod pretrain-1-2" in failure.message
+
+
+def test_the_rank_is_named_when_the_agent_survived_its_oom_kill() -> None:
+    simulation = running()
+    simulation.end(1, 137, agent_says(1, 1, None, signal=9), reason="OOMKilled")
+    simulation.end(0, 137, agent_says(1, 1, None, signal=9))
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert (failure.reason, failure.rank, failure.pod) == ("OutOfMemory", 1, "pretrain-1-1")
+
+
+def test_a_gang_whose_peers_do_not_end_is_failed_after_a_while_and_removed() -> None:
+    simulation = running()
+    simulation.end(1, 7, agent_says(1, 1, 7))
+    outcome = simulation.settle()
+    assert outcome.check_at is not None
+    simulation.now = outcome.check_at
+    simulation.settle()
+    assert simulation.job.status.state is State.FAILED
+    assert simulation.pod(0).deleted_at is not None
+    assert simulation.pod(1).deleted_at is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "words"),
+    [
+        ({"unschedulable": "0/2 nodes are available."}, "Unschedulable", "0/2 nodes are available."),
+        (
+            {"waiting_container": "trainer", "waiting_reason": "ErrImagePull", "waiting_message": "not found"},
+            "ImagePullFailed",
+            "container trainer of pod pretrain-1-1 on node node1 cannot pull its image: not found",
+        ),
+        (
+            {"waiting_container": "trainer", "waiting_reason": "CreateContainerConfigError", "waiting_message": "x"},
+            "ContainerCannotStart",
+            "CreateContainerConfigError: x",
+        ),
+    ],
+)
+def test_what_keeps_a_pod_from_starting_is_said_while_waiting_and_at_the_deadline(
+    fields: dict[str, str], reason: str, words: str
+) -> None:
+    simulation = started(lifecycle={"startupDeadlineSeconds": 60})
+    simulation.change(1, node="node1", **fields)
+    simulation.settle()
+    assert simulation.condition(ConditionType.RUNNING).reason == reason
+    assert words in simulation.condition(ConditionType.RUNNING).message
+    simulation.wait(60)
+    simulation.settle()
+    failed = simulation.condition(ConditionType.FAILED)
+    assert (failed.status, failed.reason) == ("True", "StartupDeadlineExceeded")
+    assert words in failed.message
+
+
+def test_the_agents_of_a_gang_whose_containers_run_get_to_say_first_who_is_missing() -> None:
+    simulation = started(lifecycle={"startupDeadlineSeconds": 60})
+    for index in (0, 1):
+        simulation.change(index, phase="Running", node="n", address=f"10.0.0.{index + 1}")
+    simulation.wait(60)
+    simulation.settle()
+    assert simulation.job.status.state is State.STARTING
+    simulation.end(0, 1, agent_says(0, None, 1, "HostNotResolved", signature="pretrain-1-1.pretrain"))
+    simulation.end(1, 1, agent_says(0, None, 1, "HostNotResolved", signature="pretrain-1-1.pretrain"))
+    simulation.settle()
+    assert simulation.condition(ConditionType.FAILED).reason == "HostNotResolved"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "reason", "message", "expected", "words"),
+    [
+        (128, "StartError", 'exec: "python3": executable file not found in $PATH', "PythonNotFound", "has no python3"),
+        (128, "StartError", 'exec: "/run.sh": stat /run.sh: no such file', "ContainerCannotStart", "has no /run.sh"),
+        (137, "Error", "log", "ContainerKilled", "signal 9"),
+        (2, "Error", "usage: entrypoint", "ContainerFailed", "exited with code 2"),
+    ],
+)
+def test_a_container_that_ended_without_the_agents_word_is_explained_by_its_state(
+    exit_code: int, reason: str, message: str, expected: str, words: str
+) -> None:
+    simulation = running(nodes=1)
+    simulation.end(0, exit_code, message, reason)
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert failure.reason == expected
+    assert words in failure.message
+    assert "pod pretrain-1-0 on node node0" in failure.message
+
+
+def test_an_evicted_pod_is_named_with_the_kubelets_words() -> None:
+    simulation = running(nodes=1)
+    simulation.change(0, phase="Failed", reason="Evicted", message="The node was low on resource: memory.")
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert failure.reason == "Evicted"
+    assert "low on resource: memory" in failure.message
+
+
+def test_a_pod_that_somebody_deletes_fails_the_job_in_those_words() -> None:
+    simulation = running()
+    said = agent_says(1, None, 143, "Terminated")
+    simulation.end(1, 143, said, deleted_at=simulation.now)
+    simulation.end(0, 143, said)
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert (failure.reason, failure.pod) == ("PodDeleted", "pretrain-1-1")
+
+
+def test_a_pod_that_vanishes_while_running_is_looked_for_once_and_fails_the_job() -> None:
+    simulation = running()
+    simulation.remove("pretrain-1-1")
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert (failure.reason, failure.pod) == ("PodLost", "pretrain-1-1")
+    assert "pod pretrain-1-1" not in simulation.writes[-4:], "it is not created again"
