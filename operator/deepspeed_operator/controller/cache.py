@@ -1,0 +1,106 @@
+"""What the watches have told: jobs by namespace and name, pods by the job whose name they carry.
+
+Versions are compared as numbers (as Kubernetes guarantees since 1.35 and etcd always did), so that an answer to our own
+write is not undone by an older event that arrives later.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.controller.queue import Key
+from deepspeed_operator.reconcile.pods import PodView
+
+
+class JobCache:
+    """Jobs as last seen."""
+
+    def __init__(self, changed: Callable[[Key], None]) -> None:
+        self._jobs: dict[Key, DeepSpeedJob] = {}
+        self._changed = changed
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def get(self, key: Key) -> DeepSpeedJob | None:
+        return self._jobs.get(key)
+
+    def values(self) -> Iterable[DeepSpeedJob]:
+        return self._jobs.values()
+
+    def put(self, job: DeepSpeedJob) -> None:
+        """Keep the job, unless a newer version of it is known."""
+        key = job_key(job)
+        known = self._jobs.get(key)
+        if known is not None and job_version(known) >= job_version(job):
+            return
+        self._jobs[key] = job
+        self._changed(key)
+
+    def remove(self, key: Key, uid: str) -> None:
+        """Forget the job, unless another one of its name has come meanwhile."""
+        known = self._jobs.get(key)
+        if known is not None and known.metadata.uid == uid:
+            del self._jobs[key]
+            self._changed(key)
+
+    def retain(self, namespace: str | None, present: dict[Key, str], version: int) -> None:
+        """Forget jobs of the namespace (none: of all) that a list of this version did not show."""
+        for key, job in list(self._jobs.items()):
+            listed = namespace in {None, key[0]} and job_version(job) <= version
+            if listed and present.get(key) != job.metadata.uid:
+                self.remove(key, job.metadata.uid)
+
+
+class PodCache:
+    """Pods as last seen."""
+
+    def __init__(self, changed: Callable[[Key], None]) -> None:
+        self._pods: dict[Key, dict[str, PodView]] = {}
+        self._changed = changed
+
+    def of_job(self, key: Key) -> tuple[PodView, ...]:
+        """Pods that carry the job's name, of any uid and attempt, by attempt and index."""
+        return tuple(sorted(self._pods.get(key, {}).values(), key=lambda pod: (pod.attempt, pod.index)))
+
+    def put(self, pod: PodView) -> None:
+        """Keep the pod, unless a newer version of it is known; tell if anything but its version has changed."""
+        key = pod.namespace, pod.job_name
+        siblings = self._pods.setdefault(key, {})
+        known = siblings.get(pod.name)
+        if known is not None and int(known.resource_version) >= int(pod.resource_version):
+            return
+        siblings[pod.name] = pod
+        if known is None or replace(known, resource_version=pod.resource_version) != pod:
+            self._changed(key)
+
+    def remove(self, key: Key, name: str, uid: str) -> None:
+        """Forget the pod, unless another one of its name has come meanwhile."""
+        siblings = self._pods.get(key, {})
+        known = siblings.get(name)
+        if known is None or known.uid != uid:
+            return
+        del siblings[name]
+        if not siblings:
+            del self._pods[key]
+        self._changed(key)
+
+    def retain(self, namespace: str | None, uids: set[str], version: int) -> None:
+        """Forget pods of the namespace (none: of all) that a list of this version did not show."""
+        gone = [
+            (key, pod)
+            for key, siblings in self._pods.items()
+            if namespace in {None, key[0]}
+            for pod in siblings.values()
+            if pod.uid not in uids and int(pod.resource_version) <= version
+        ]
+        for key, pod in gone:
+            self.remove(key, pod.name, pod.uid)
+
+
+def job_key(job: DeepSpeedJob) -> Key:
+    return job.metadata.namespace, job.metadata.name
+
+
+def job_version(job: DeepSpeedJob) -> int:
+    return int(job.metadata.resource_version or 0)

@@ -1,0 +1,118 @@
+"""Making Services, ConfigMaps and EndpointSlices exist, with one write each where nothing is in the way."""
+
+import hashlib
+import json
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.contents import contains, merged
+from deepspeed_operator.controller.errors import ApiError
+from deepspeed_operator.controller.memory import JobMemory
+from deepspeed_operator.controller.ownership import Owner, described, owner
+from deepspeed_operator.controller.resources import CONFIG_MAPS, Json, Resource, resource_of
+
+
+class TryAgainSoonError(Exception):
+    """Something that ends by itself is in the way."""
+
+
+class RefusedError(Exception):
+    """A child cannot be made: the server's words, or whose object has its name."""
+
+    def __init__(self, message: str, *, name_taken: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.name_taken = name_taken
+
+
+class NamespaceTerminatingError(Exception):
+    """Nothing can be made in this namespace any more."""
+
+
+async def ensure(client: Client, job: DeepSpeedJob, memory: JobMemory, manifest: Json) -> None:
+    """Make the object exist with at least this content.
+
+    Raises RefusedError, TryAgainSoonError or NamespaceTerminatingError if it does not.
+    """
+    name = manifest["metadata"]["name"]
+    identity = manifest["kind"], name
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    if memory.ensured.get(identity) == digest:
+        return
+    resource = resource_of(manifest)
+    # Of an attempt that this process began there is nothing yet: post at once. Else somebody may have: read first.
+    unknown = memory.begun_attempt == job.status.attempt and identity not in memory.ensured
+    live = None if unknown else await read(client, resource, job.metadata.namespace, name)
+    if live is None:
+        live = await _create(client, job, resource, manifest)
+    if live is not None:
+        await _adjust(client, job, resource, live, manifest)
+    memory.ensured[identity] = digest
+
+
+async def _create(client: Client, job: DeepSpeedJob, resource: Resource, manifest: Json) -> Json | None:
+    """Post the object; return the one that is there already, if so."""
+    try:
+        await client.create(resource, job.metadata.namespace, manifest)
+    except ApiError as error:
+        if not error.already_exists:
+            raise refused(error) from error
+    else:
+        return None
+    live = await read(client, resource, job.metadata.namespace, manifest["metadata"]["name"])
+    if live is None:
+        raise TryAgainSoonError(f"{resource.kind} {manifest['metadata']['name']} has just gone")
+    return live
+
+
+async def _adjust(client: Client, job: DeepSpeedJob, resource: Resource, live: Json, manifest: Json) -> None:
+    name = manifest["metadata"]["name"]
+    match owner(live, job):
+        case Owner.LEAVING:
+            raise TryAgainSoonError(f"an old {resource.kind} {name} is being deleted")
+        case Owner.FOREIGN:
+            raise RefusedError(
+                f"{resource.kind} {name} exists and is {described(live)}: delete it, or give the job another name",
+                name_taken=True,
+            )
+        case Owner.OURS:
+            # A ConfigMap of an attempt is immutable: what its pods see is what the attempt began with.
+            if resource is CONFIG_MAPS or contains(live, manifest):
+                return
+            try:
+                await client.replace(resource, job.metadata.namespace, merged(live, manifest))
+            except ApiError as error:
+                if error.conflict or error.not_found:
+                    raise TryAgainSoonError(f"{resource.kind} {name} was changed meanwhile") from error
+                raise refused(error) from error
+
+
+async def remove_config_map(client: Client, job: DeepSpeedJob, memory: JobMemory, name: str) -> None:
+    """Delete an attempt's ConfigMap, if it is the job's."""
+    if name in memory.removed:
+        return
+    live = await read(client, CONFIG_MAPS, job.metadata.namespace, name)
+    if live is not None and owner(live, job) is Owner.OURS:
+        try:
+            await client.delete(CONFIG_MAPS, job.metadata.namespace, name, uid=live["metadata"]["uid"])
+        except ApiError as error:
+            if error.status not in {404, 409}:
+                raise
+    memory.removed.add(name)
+
+
+async def read(client: Client, resource: Resource, namespace: str, name: str) -> Json | None:
+    """Read an object; None if there is none."""
+    try:
+        return await client.get(resource, namespace, name)
+    except ApiError as error:
+        if error.not_found:
+            return None
+        raise
+
+
+def refused(error: ApiError) -> Exception:
+    """Turn the server's answer to a create into what it means for the attempt."""
+    if error.namespace_terminating:
+        return NamespaceTerminatingError(error.message)
+    return RefusedError(error.message) if error.refusal else error

@@ -1,0 +1,30 @@
+"""Comparing what we want with what is: the server adds defaults and others add labels."""
+
+from typing import Any, cast
+
+from deepspeed_operator.controller.resources import Json
+
+
+def contains(live: Any, desired: Any) -> bool:
+    """Whether `live` has everything that `desired` says; lists count as a whole."""
+    if isinstance(desired, dict):
+        return isinstance(live, dict) and all(
+            key in live and contains(live[key], value) for key, value in cast("Json", desired).items()
+        )
+    if isinstance(desired, list):
+        wanted, present = cast("list[Any]", desired), cast("list[Any]", live)
+        return (
+            isinstance(live, list)
+            and len(present) == len(wanted)
+            and all(contains(there, want) for there, want in zip(present, wanted, strict=True))
+        )
+    return live == desired
+
+
+def merged(live: Json, desired: Json) -> Json:
+    """Return `live` with everything that `desired` says; lists are taken whole."""
+    result = dict(live)
+    for key, value in desired.items():
+        both_are_objects = isinstance(value, dict) and isinstance(live.get(key), dict)
+        result[key] = merged(live[key], cast("Json", value)) if both_are_objects else value
+    return result

@@ -1,0 +1,198 @@
+"""One reconcile of one job: what is known → reconcile() → status, events and actions, in this order."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import cast, get_args
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.names import API_VERSION, KIND
+from deepspeed_operator.api.status import DeepSpeedJobStatus
+from deepspeed_operator.controller.cache import JobCache, PodCache, job_key
+from deepspeed_operator.controller.children import (
+    NamespaceTerminatingError,
+    RefusedError,
+    TryAgainSoonError,
+    ensure,
+    remove_config_map,
+)
+from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.creation import JobChangedError, PodCreation
+from deepspeed_operator.controller.deletion import delete_pods
+from deepspeed_operator.controller.errors import ApiError
+from deepspeed_operator.controller.events import EventRecorder
+from deepspeed_operator.controller.leader import Leadership, NotLeadingError
+from deepspeed_operator.controller.memory import JobMemory, now
+from deepspeed_operator.controller.metrics import DECIDE_SECONDS, RECONCILE_SECONDS
+from deepspeed_operator.controller.questions import Questions
+from deepspeed_operator.controller.queue import Key, WorkQueue
+from deepspeed_operator.controller.resources import JOBS
+from deepspeed_operator.reconcile.actions import (
+    Action,
+    CreatePods,
+    DeleteConfigMap,
+    DeletePod,
+    Ensure,
+    JobEvent,
+    Outcome,
+    Question,
+)
+from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.reconciler import reconcile
+from deepspeed_operator.render.installation import Installation
+
+PASSES = 10  # far more than there are questions to ask
+SOON = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class UnsettledError(Exception):
+    """The reconciler's questions do not end: a defect, made visible on the job."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Executor:
+    """Brings jobs one step further, one call a job at a time."""
+
+    client: Client
+    jobs: JobCache
+    pods: PodCache
+    queue: WorkQueue
+    events: EventRecorder
+    leadership: Leadership
+    questions: Questions
+    installation: Installation
+    creation: PodCreation = field(init=False)
+    _memories: dict[Key, JobMemory] = field(default_factory=dict[Key, JobMemory])
+
+    def __post_init__(self) -> None:
+        self.creation = PodCreation(self.client, self.jobs, self.pods, self.leadership)
+
+    async def work(self, key: Key) -> None:
+        """Reconcile the job until there is nothing left to do now."""
+        with RECONCILE_SECONDS.time():
+            for _ in range(PASSES):
+                job = self.jobs.get(key)
+                if job is None:
+                    self._memories.pop(key, None)
+                    self.queue.forget(key)
+                    return
+                if not await self._guarded(job):
+                    return
+            raise UnsettledError(f"{key[0]}/{key[1]} is not settled after {PASSES} passes")
+
+    async def _guarded(self, job: DeepSpeedJob) -> bool:
+        """Make one pass; whether another is due at once."""
+        memory = self._memory(job)
+        if job.metadata.deletion_timestamp is not None or memory.namespace_terminating:
+            return False
+        try:
+            return await self._pass(job, memory)
+        except JobChangedError:
+            return True
+        except TryAgainSoonError as obstacle:
+            _log.info("%s/%s waits: %s", job.metadata.namespace, job.metadata.name, obstacle)
+            self.queue.add_after(job_key(job), SOON)
+        except NamespaceTerminatingError:
+            memory.namespace_terminating = True
+        except NotLeadingError as error:
+            # The process is about to end; whoever leads next does the rest.
+            _log.warning("%s/%s is left: %s", job.metadata.namespace, job.metadata.name, error)
+        except Exception as error:
+            message = f"The operator could not go on and tries again: {type(error).__name__}: {error}"
+            self.events.record(job, [JobEvent("Warning", "ReconcileError", message)])
+            raise
+        return False
+
+    async def _pass(self, job: DeepSpeedJob, memory: JobMemory) -> bool:
+        self.leadership.check()
+        outcome = self._decide(job, memory)
+        if outcome.status != job.status:
+            job = await self._write_status(job, memory, outcome.status)
+        self.events.record(job, outcome.events)
+        asked = False
+        for kind, group in groupby(outcome.actions, type):
+            actions = list(group)
+            if kind in get_args(Question):
+                asked = True
+                for question in cast("list[Question]", actions):
+                    await self.questions.answer(job, memory, question)
+            elif not await self._do(job, memory, actions):
+                return True
+        return asked
+
+    def _decide(self, job: DeepSpeedJob, memory: JobMemory) -> Outcome:
+        moment = now()
+        pods = self.pods.of_job(job_key(job))
+        with DECIDE_SECONDS.time():
+            outcome = reconcile(Observed(job, pods, memory.facts, moment), self.installation)
+        if outcome.check_at is not None:
+            self.queue.add_after(job_key(job), (outcome.check_at - moment).total_seconds())
+        return outcome
+
+    async def _write_status(self, job: DeepSpeedJob, memory: JobMemory, status: DeepSpeedJobStatus) -> DeepSpeedJob:
+        metadata = job.metadata
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+            },
+            "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        try:
+            written = await self.client.replace(JOBS, metadata.namespace, body, "status")
+        except ApiError as error:
+            if error.status in {404, 409}:
+                await self.creation.confirm(job)
+                raise TryAgainSoonError("its status could not be written") from error
+            raise
+        if status.attempt != job.status.attempt:
+            memory.begun_attempt = status.attempt
+            memory.ensured.clear()
+        memory.facts = replace(memory.facts, status_written_at=now())
+        result = DeepSpeedJob.model_validate(written)
+        self.jobs.put(result)
+        return result
+
+    async def _do(self, job: DeepSpeedJob, memory: JobMemory, actions: Sequence[Action]) -> bool:
+        """Do actions of one kind; False if one was refused, which the facts say now."""
+        try:
+            if isinstance(actions[0], DeletePod):
+                await delete_pods(self.client, self.pods, job, cast("Sequence[DeletePod]", actions))
+                return True
+            for action in actions:
+                await self._do_one(job, memory, action)
+        except RefusedError as error:
+            reason = "NameConflict" if error.name_taken else "PodsRefused"
+            refusal = memory.refusal(job.status.attempt or 0, reason, error.message)
+            memory.facts = replace(memory.facts, refusal=refusal)
+            return False
+        return True
+
+    async def _do_one(self, job: DeepSpeedJob, memory: JobMemory, action: Action) -> None:
+        match action:
+            case Ensure(manifest):
+                await ensure(self.client, job, memory, manifest)
+            case CreatePods(_, pods):
+                memory.facts = replace(memory.facts, refusal=None)
+                await self.creation.create(job, pods)
+                memory.refusals = 0
+                created = {pod["metadata"]["name"] for pod in pods}
+                memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing - created)
+            case DeleteConfigMap(name):
+                await remove_config_map(self.client, job, memory, name)
+            case _:
+                raise TypeError(f"not an action to do one by one: {action}")
+
+    def _memory(self, job: DeepSpeedJob) -> JobMemory:
+        key = job_key(job)
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != job.metadata.uid:
+            memory = self._memories[key] = JobMemory(job.metadata.uid)
+        return memory

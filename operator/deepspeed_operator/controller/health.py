@@ -1,0 +1,98 @@
+"""Probes and metrics over HTTP: /healthz, /readyz, /metrics."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from deepspeed_operator.api.status import State
+from deepspeed_operator.controller.cache import JobCache
+from deepspeed_operator.controller.leader import Leadership
+from deepspeed_operator.controller.queue import WorkQueue
+
+# One reconcile is bounded by its requests' deadlines and retries; a large gang takes a minute.
+STUCK_SECONDS = 600.0
+# The pods' stream brings a bookmark a minute; it is opened anew after 90 silent seconds.
+DEAF_SECONDS = 900.0
+
+
+@dataclass(slots=True)
+class Health:
+    """What the probes look at."""
+
+    queue: WorkQueue
+    leadership: Leadership
+    problem: str | None = "starting"  # why the operator cannot work, for people
+    syncing: list[asyncio.Event] = field(default_factory=list[asyncio.Event])
+    _heard_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+
+    def report(self, problem: str | None) -> None:
+        """Note why the operator cannot work, or that it can."""
+        self.problem = problem
+
+    def heard(self) -> None:
+        """Note that a watch brought something."""
+        self._heard_at = asyncio.get_running_loop().time()
+
+    def sickness(self) -> str | None:
+        """Why a restart would help."""
+        if (seconds := self.queue.longest_work()) > STUCK_SECONDS:
+            return f"a reconcile has not ended for {seconds:.0f} s"
+        silent = asyncio.get_running_loop().time() - self._heard_at
+        if self.problem is None and silent > DEAF_SECONDS:
+            return f"nothing was heard of pods for {silent:.0f} s"
+        return None
+
+    def unreadiness(self) -> str | None:
+        """Why jobs are not served."""
+        if self.problem is None and not all(event.is_set() for event in self.syncing):
+            return "the caches are being filled"
+        return self.problem
+
+
+async def serve(health: Health, host: str, port: int) -> web.AppRunner:
+    """Answer probes until the runner is cleaned up."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return _answer(health.sickness(), "ok")
+
+    async def readyz(_: web.Request) -> web.Response:
+        return _answer(health.unreadiness(), "leading" if health.leadership.acquired.is_set() else "standing by")
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    application = web.Application()
+    application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    return runner
+
+
+def _answer(trouble: str | None, good: str) -> web.Response:
+    return web.Response(status=200, text=good) if trouble is None else web.Response(status=503, text=trouble)
+
+
+class JobsByState(Collector):
+    """Counts jobs when Prometheus asks."""
+
+    def __init__(self, jobs: JobCache) -> None:
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        counts = Counter(job.status.state for job in self._jobs.values())
+        family = GaugeMetricFamily("deepspeed_operator_jobs", "DeepSpeedJobs by state", labels=["state"])
+        for state in State:
+            family.add_metric([state.value], counts[state])
+        family.add_metric(["New"], counts[None])
+        yield family
+
+
+def register_jobs_by_state(jobs: JobCache) -> None:
+    REGISTRY.register(JobsByState(jobs))

@@ -1,0 +1,100 @@
+"""Keeps the pod cache true: a list, then a watch, and a new list whenever the watch cannot go on.
+
+A list replaces what was known, so that deletions are seen that happened while nobody watched.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+import aiohttp
+
+from deepspeed_operator.api.names import OPERATOR
+from deepspeed_operator.controller.cache import PodCache
+from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.errors import ApiError
+from deepspeed_operator.controller.metrics import RELISTS
+from deepspeed_operator.controller.resources import PODS, Json
+from deepspeed_operator.reconcile.pods import PodView, pod_view
+
+SELECTOR = f"app.kubernetes.io/managed-by={OPERATOR}"
+LONGEST_BACKOFF = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class PodInformer:
+    """Watches the pods of one namespace, or of all."""
+
+    def __init__(self, client: Client, cache: PodCache, namespace: str | None, activity: Callable[[], None]) -> None:
+        self._client = client
+        self._cache = cache
+        self._namespace = namespace
+        self._activity = activity
+        self._failures = 0
+        self._version: str | None = None
+        self.synced = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow the pods until cancelled."""
+        while True:
+            try:
+                if self._version is None:
+                    await self._list()
+                    self.synced.set()
+                await self._follow()
+            except ApiError as error:
+                # What the stream told before it broke is kept; only an expired version needs a new list.
+                if error.expired:
+                    self._version = None
+                await self._pause(error)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                await self._pause(error)
+
+    async def _list(self) -> None:
+        RELISTS.inc()
+        uids: set[str] = set()
+        version = ""
+        async for page in self._client.pages(PODS, self._namespace, selector=SELECTOR):
+            version = page["metadata"]["resourceVersion"]
+            for item in page["items"]:
+                if view := projected(item):
+                    uids.add(view.uid)
+                    self._cache.put(view)
+        self._cache.retain(self._namespace, uids, int(version))
+        self._progress(version)
+
+    async def _follow(self) -> None:
+        assert self._version is not None
+        async for event in self._client.watch(PODS, self._namespace, since=self._version, selector=SELECTOR):
+            item: Json = event["object"]
+            if event["type"] == "DELETED":
+                if view := projected(item):
+                    self._cache.remove((view.namespace, view.job_name), view.name, view.uid)
+            elif event["type"] != "BOOKMARK" and (view := projected(item)):
+                self._cache.put(view)
+            self._progress(item["metadata"]["resourceVersion"])
+
+    def _progress(self, version: str) -> None:
+        self._version = version
+        self._failures = 0
+        self._activity()
+
+    async def _pause(self, error: Exception) -> None:
+        self._failures += 1
+        pause = min(0.2 * 2 ** min(self._failures, 16), LONGEST_BACKOFF)
+        if isinstance(error, ApiError) and error.retry_after is not None:
+            pause = error.retry_after
+        _log.log(logging.INFO if self._failures < 3 else logging.WARNING, "Watch of pods broke: %s", error)
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 -- jitter
+
+
+def projected(pod: Json) -> PodView | None:
+    """Project a pod of ours; None for a stranger's that carries our managed-by label."""
+    try:
+        return pod_view(pod)
+    except (KeyError, ValueError) as error:
+        metadata: Json = pod["metadata"]
+        _log.debug("Pod %s/%s is not ours: %r", metadata.get("namespace"), metadata["name"], error)
+        return None

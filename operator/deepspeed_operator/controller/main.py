@@ -1,0 +1,104 @@
+"""The process: starts everything, stops it in the right order, and ends rather than go on half."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from deepspeed_operator.controller import health, logs
+from deepspeed_operator.controller.connection import connect
+from deepspeed_operator.controller.prerequisites import wait_for_prerequisites
+from deepspeed_operator.controller.replica import Replica
+from deepspeed_operator.controller.settings import Settings, process_settings
+
+# Together well below the 5 s within which a stopped replica has handed over.
+RELEASE_SECONDS = 2.0
+ENGINE_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Run the operator until SIGTERM; exit with 1 if it could not go on."""
+    settings = process_settings(sys.argv[1:])
+    logs.configure(settings.log_format, settings.log_level)
+    sys.exit(asyncio.run(run(settings)))
+
+
+async def run(settings: Settings) -> int:
+    """Serve until told to stop; return the exit code."""
+    stopping = asyncio.Event()
+    _catch_signals(stopping)
+    replica = Replica(settings, await connect())
+    async with contextlib.AsyncExitStack() as stack:  # unwound from the last entry to the first
+        stack.push_async_callback(replica.close)
+        runner = await health.serve(replica.health, settings.http_host, settings.http_port)
+        stack.push_async_callback(runner.cleanup)
+        stop = _task("stop signal", stopping.wait())
+        prepared = _task("prerequisites", wait_for_prerequisites(replica.client, replica.health.report))
+        stack.push_async_callback(_cancel, [stop, prepared])
+        await asyncio.wait([stop, prepared], return_when=asyncio.FIRST_COMPLETED)
+        if not stop.done():
+            prepared.result()  # raises what a broken answer of the API server led to
+            await _serve(replica, stack, stopping, stop)
+    return 0 if stopping.is_set() else 1
+
+
+async def _serve(
+    replica: Replica, stack: contextlib.AsyncExitStack, stopping: asyncio.Event, stop: asyncio.Task[Any]
+) -> None:
+    """Run all parts until the first one ends, or the process is to stop."""
+    # What writes ends first, then the Lease is given away; what only reads ends last.
+    reading = [_task(name, part) for name, part in replica.watchers()]
+    stack.push_async_callback(_cancel, reading)
+    engine_ready, engine_stop = asyncio.Event(), asyncio.Event()
+    writing = [_task(name, part) for name, part in replica.writers()]
+    # Last: when kopf ends, it ends every task that has begun after it.
+    engine = _task("kopf", replica.engine(engine_ready, engine_stop))
+    stack.push_async_callback(_stop_engine, engine, engine_stop)
+    stack.push_async_callback(_release, replica)
+    stack.push_async_callback(_cancel, writing)
+    ready = _task("kopf is ready", engine_ready.wait())
+    parts = [stop, engine, *reading, *writing]
+    await asyncio.wait([ready, *parts], return_when=asyncio.FIRST_COMPLETED)
+    _catch_signals(stopping)  # kopf has put its own handlers in the place of ours
+    await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+    await _cancel([ready])
+    for part in parts:
+        if part.done() and part is not stop:
+            _log.error("%s ended: %s", part.get_name(), part.exception() or "by itself")
+            # A signal that reached kopf's handler before ours was put back is no failure.
+            if part is engine and part.exception() is None:
+                stopping.set()
+
+
+def _task(name: str, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    return asyncio.create_task(coroutine, name=name)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    listed = list(tasks)
+    for task in listed:
+        task.cancel()
+    await asyncio.gather(*listed, return_exceptions=True)
+
+
+async def _release(replica: Replica) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(RELEASE_SECONDS):
+            await replica.leadership.release(replica.client)
+
+
+async def _stop_engine(engine: asyncio.Task[Any], flag: asyncio.Event) -> None:
+    flag.set()
+    await asyncio.wait([engine], timeout=ENGINE_SECONDS)
+    await _cancel([engine])
+
+
+def _catch_signals(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)

@@ -1,0 +1,35 @@
+"""What this process remembers of a job besides the caches. All of it can be asked for again."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import uniform
+from typing import Literal
+
+from deepspeed_operator.reconcile.observed import Facts, Refusal
+
+FIRST_RETRY = timedelta(seconds=5)
+LONGEST_RETRY = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """Of one job, by its uid."""
+
+    uid: str
+    facts: Facts = field(default_factory=Facts)
+    ensured: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])  # kind, name → digest
+    removed: set[str] = field(default_factory=set[str])  # ConfigMaps of earlier attempts
+    begun_attempt: int | None = None  # recorded by this process, so that its children cannot exist before
+    refusals: int = 0
+    namespace_terminating: bool = False
+
+    def refusal(self, attempt: int, reason: Literal["PodsRefused", "NameConflict"], message: str) -> Refusal:
+        """Make a refusal; every further one waits longer."""
+        wait = min(FIRST_RETRY * 2 ** min(self.refusals, 10), LONGEST_RETRY)
+        self.refusals += 1
+        # At least the nominal wait: a retry that comes early is refused again.
+        return Refusal(attempt, reason, message, now() + wait * uniform(1.0, 1.25))  # noqa: S311 -- jitter
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,93 @@
+"""Answering the reconciler's questions."""
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, cast
+
+import aiohttp
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.controller.cache import PodCache
+from deepspeed_operator.controller.children import NamespaceTerminatingError, read
+from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.errors import ApiError
+from deepspeed_operator.controller.memory import JobMemory, now
+from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS, Json
+from deepspeed_operator.reconcile.actions import ConfirmMissing, Question, ReadAgent, ReadConfigMap, TryPod
+from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, Trial
+from deepspeed_operator.reconcile.pods import pod_view
+
+AGENT_SECONDS = 2.0
+AGENTS_AT_A_TIME = 32
+
+
+class Questions:
+    """Fills a job's facts."""
+
+    def __init__(self, client: Client, pods: PodCache) -> None:
+        self._client = client
+        self._pods = pods
+        self._agents = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=AGENTS_AT_A_TIME, force_close=True),
+            timeout=aiohttp.ClientTimeout(total=AGENT_SECONDS),
+        )
+
+    async def close(self) -> None:
+        await self._agents.close()
+
+    async def answer(self, job: DeepSpeedJob, memory: JobMemory, question: Question) -> None:
+        """Put the answer into the job's facts."""
+        match question:
+            case ReadConfigMap(name):
+                live = await read(self._client, CONFIG_MAPS, job.metadata.namespace, name)
+                data = None if live is None else cast("dict[str, str]", live.get("data", {}))
+                known = {**memory.facts.config_maps, name: ConfigMapContent(data, now())}
+                memory.facts = replace(memory.facts, config_maps=known)
+            case TryPod(pod, digest):
+                memory.facts = replace(memory.facts, trial=await self._try_pod(job, pod, digest))
+            case ReadAgent(attempt, address, port):
+                memory.facts = replace(memory.facts, agent=await self._read_agent(job, attempt, address, port))
+            case ConfirmMissing(pods):
+                missing = await self._confirm_missing(job, pods)
+                memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)
+
+    async def _try_pod(self, job: DeepSpeedJob, pod: Json, digest: str) -> Trial:
+        try:
+            await self._client.create(PODS, job.metadata.namespace, pod, dry_run=True)
+        except ApiError as error:
+            if error.namespace_terminating:
+                raise NamespaceTerminatingError(error.message) from error
+            # An existing pod of that name passed the same judges; whose it is turns out when it is created.
+            if not error.refusal or error.conflict:
+                raise
+            if not error.already_exists:
+                invalid = error.status in {400, 422}
+                return Trial(digest, refusal=error.message, invalid=invalid, answered_at=now())
+        return Trial(digest, refusal=None, invalid=False, answered_at=now())
+
+    async def _read_agent(self, job: DeepSpeedJob, attempt: int, address: str, port: int) -> AgentReport:
+        host = f"[{address}]" if ":" in address else address
+        try:
+            async with self._agents.get(f"http://{host}:{port}/state") as response:
+                state: Any = json.loads(await response.content.read(1 << 20))
+            if state["uid"] != job.metadata.uid or state["attempt"] != attempt:
+                return AgentReport(attempt)
+            warnings = tuple(str(warning)[:4096] for warning in state["warnings"])
+            return AgentReport(attempt, state["deepspeed"], warnings)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError):
+            return AgentReport(attempt)  # no answer is an answer: what it would have told is not essential
+
+    async def _confirm_missing(self, job: DeepSpeedJob, names: Iterable[str]) -> frozenset[str]:
+        namespace = job.metadata.namespace
+
+        async def missing(name: str) -> bool:
+            live = await read(self._client, PODS, namespace, name)
+            if live is not None:
+                self._pods.put(pod_view(live))
+            return live is None
+
+        listed = tuple(names)
+        absent = await asyncio.gather(*(missing(name) for name in listed))
+        return frozenset(name for name, gone in zip(listed, absent, strict=True) if gone)

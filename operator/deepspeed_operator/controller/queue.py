@@ -1,0 +1,109 @@
+"""A de-duplicating, level-triggered work queue: a key waits at most once and is worked on by one worker at a time."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from deepspeed_operator.controller.metrics import QUEUE_DEPTH, RECONCILE_ERRORS
+
+Key = tuple[str, str]  # namespace, name
+
+FIRST_BACKOFF = 0.5
+LONGEST_BACKOFF = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class WorkQueue:
+    """Keys come out in the order in which they went in; one added while it is worked on comes out once more."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[Key, None] = {}  # in order
+        self._working: dict[Key, float] = {}  # since when
+        self._again: set[Key] = set()
+        self._alarms: dict[Key, asyncio.TimerHandle] = {}
+        self._failures: dict[Key, int] = {}
+        self._arrival = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, key: Key) -> None:
+        """Have the key worked on soon."""
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting[key] = None
+            QUEUE_DEPTH.set(len(self._waiting))
+            self._arrival.set()
+
+    def add_after(self, key: Key, delay: float) -> None:
+        """Have the key worked on after a delay; the earliest of several alarms counts."""
+        due = self._loop.time() + max(0.0, delay)
+        alarm = self._alarms.get(key)
+        if alarm is not None and alarm.when() <= due:
+            return
+        self._cancel_alarm(key)
+        self._alarms[key] = self._loop.call_at(due, self._ring, key)
+
+    def forget(self, key: Key) -> None:
+        """Drop what is remembered of a key that is gone."""
+        self._cancel_alarm(key)
+        self._failures.pop(key, None)
+
+    def longest_work(self) -> float:
+        """Seconds since the oldest work in progress began."""
+        now = self._loop.time()
+        return now - min(self._working.values(), default=now)
+
+    async def run(self, work: Callable[[Key], Awaitable[None]], workers: int) -> None:
+        """Work on keys until cancelled; an exception delays its key, longer each time."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(workers):
+                group.create_task(self._worker(work), name=f"queue worker {number}")
+
+    async def _worker(self, work: Callable[[Key], Awaitable[None]]) -> None:
+        while True:
+            key = await self._next()
+            try:
+                await work(key)
+            except Exception:
+                RECONCILE_ERRORS.inc()
+                delay = self._backoff(key)
+                _log.exception("Reconcile of %s/%s failed; next try in %.1f s", *key, delay)
+                self.add_after(key, delay)
+            else:
+                self._failures.pop(key, None)
+            finally:
+                del self._working[key]
+                # The echo of a failing job's own writes must not shorten its backoff.
+                if key in self._again and key not in self._failures:
+                    self.add(key)
+                self._again.discard(key)
+
+    async def _next(self) -> Key:
+        while not self._waiting:
+            self._arrival.clear()
+            await self._arrival.wait()
+        key = next(iter(self._waiting))
+        del self._waiting[key]
+        self._cancel_alarm(key)  # what it was set for is looked at now
+        self._working[key] = self._loop.time()
+        QUEUE_DEPTH.set(len(self._waiting))
+        return key
+
+    def _ring(self, key: Key) -> None:
+        del self._alarms[key]
+        self.add(key)
+
+    def _cancel_alarm(self, key: Key) -> None:
+        if alarm := self._alarms.pop(key, None):
+            alarm.cancel()
+
+    def _backoff(self, key: Key) -> float:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        # Bounded exponent: a job may fail for weeks.
+        delay = min(FIRST_BACKOFF * 2 ** min(failures - 1, 16), LONGEST_BACKOFF)
+        return delay * random.uniform(0.5, 1.0)  # noqa: S311 -- jitter

@@ -1,0 +1,97 @@
+"""One replica's parts, put together."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import kopf
+
+from deepspeed_operator.controller.agent_files import agent_files
+from deepspeed_operator.controller.cache import JobCache, PodCache
+from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.connection import Connection
+from deepspeed_operator.controller.events import EventRecorder
+from deepspeed_operator.controller.executor import Executor
+from deepspeed_operator.controller.health import Health, register_jobs_by_state
+from deepspeed_operator.controller.informer import PodInformer
+from deepspeed_operator.controller.jobs import JobFeed, job_registry, kopf_settings
+from deepspeed_operator.controller.leader import Leadership, NotLeadingError
+from deepspeed_operator.controller.questions import Questions
+from deepspeed_operator.controller.queue import WorkQueue
+from deepspeed_operator.controller.settings import Settings
+from deepspeed_operator.render.installation import Installation
+
+Part = tuple[str, Coroutine[Any, Any, None]]
+
+
+class Replica:
+    """Watches always; writes while it leads."""
+
+    def __init__(self, settings: Settings, connection: Connection) -> None:
+        self._settings = settings
+        self._connection = connection
+        self.client = Client(connection, qps=settings.qps, in_flight=settings.in_flight)
+        self.leadership = Leadership(settings.leader, settings.namespace, settings.identity)
+        self._queue = WorkQueue()
+        self.health = Health(self._queue, self.leadership)
+        jobs, pods = JobCache(self._queue.add), PodCache(self._queue.add)
+        register_jobs_by_state(jobs)
+        self._feed = JobFeed(self.client, jobs, settings.watched_namespaces)
+        self._informers = [
+            PodInformer(self.client, pods, namespace, self.health.heard)
+            for namespace in settings.watched_namespaces or (None,)
+        ]
+        self._synced = [self._feed.synced, *(informer.synced for informer in self._informers)]
+        self.health.syncing = self._synced
+        self._events = EventRecorder(self.client, settings.identity)
+        self._questions = Questions(self.client, pods)
+        self._executor = Executor(
+            client=self.client,
+            jobs=jobs,
+            pods=pods,
+            queue=self._queue,
+            events=self._events,
+            leadership=self.leadership,
+            questions=self._questions,
+            installation=Installation(agent_files(), settings.worker_image, settings.worker_deepspeed_version),
+        )
+
+    def watchers(self) -> Iterator[Part]:
+        """What only reads, kopf apart."""
+        yield "job sweep", self._feed.run()
+        for informer in self._informers:
+            yield "pod informer", informer.run()
+
+    def writers(self) -> Iterator[Part]:
+        """What writes, or decides whether anything may."""
+        yield "leader election", self._lead()
+        yield "events", self._events.run()
+        yield "queue", self._work()
+
+    async def engine(self, ready: asyncio.Event, stop: asyncio.Event) -> None:
+        """Run kopf until the stop flag is set or a signal reaches it."""
+        namespaces = self._settings.watched_namespaces
+        await kopf.operator(
+            registry=job_registry(self._feed),
+            settings=kopf_settings(),
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            identity=None,
+            ready_flag=ready,
+            stop_flag=stop,
+        )
+
+    async def close(self) -> None:
+        await self._questions.close()
+        await self.client.close()
+
+    async def _lead(self) -> None:
+        await self.leadership.run(self._connection)
+        raise NotLeadingError("the Lease is lost; the process ends so that nothing of its state is used again")
+
+    async def _work(self) -> None:
+        for synced in self._synced:
+            await synced.wait()
+        await self.leadership.acquired.wait()
+        await self._queue.run(self._executor.work, self._settings.workers)

@@ -1,0 +1,126 @@
+"""What the operator is told at its start: flags, each with an environment variable as its default."""
+
+import argparse
+import os
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from deepspeed_operator.api.names import OPERATOR
+
+LogFormat = Literal["json", "plain"]
+
+_PREFIX = "DEEPSPEED_OPERATOR_"
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderSettings:
+    """A candidate for the Lease stops writing `renew_deadline` after its last renewal, others wait `lease_duration`."""
+
+    enabled: bool = True
+    name: str = OPERATOR
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set."""
+
+    namespace: str = "default"  # where the Lease is
+    watched_namespaces: tuple[str, ...] = ()  # none: all
+    identity: str = ""
+    qps: float = 200.0
+    in_flight: int = 32
+    workers: int = 32
+    worker_image: str = ""
+    worker_deepspeed_version: str | None = None
+    http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
+    http_port: int = 8080
+    log_format: LogFormat = "plain"
+    log_level: str = "INFO"
+    leader: LeaderSettings = LeaderSettings()
+
+
+def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Parse flags; a flag that is not given takes DEEPSPEED_OPERATOR_<FLAG> from the environment."""
+    given = _parser(environment).parse_args(arguments)
+    namespaces = cast("str", given.watch_namespaces)
+    return Settings(
+        namespace=given.namespace,
+        watched_namespaces=tuple(sorted({part.strip() for part in namespaces.split(",") if part.strip()})),
+        identity=given.identity,
+        qps=given.qps,
+        in_flight=given.in_flight,
+        workers=given.workers,
+        worker_image=given.worker_image,
+        worker_deepspeed_version=given.worker_deepspeed_version or None,
+        http_host=given.http_host,
+        http_port=given.http_port,
+        log_format=given.log_format,
+        log_level=given.log_level,
+        leader=LeaderSettings(
+            enabled=given.leader_election,
+            name=given.lease_name,
+            lease_duration=given.lease_duration,
+            renew_deadline=given.renew_deadline,
+            retry_period=given.retry_period,
+        ),
+    )
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=OPERATOR,
+        description="Runs DeepSpeedJobs. The API server is found by the pod's service account or by KUBECONFIG.",
+        epilog=f"Each flag can be given as an environment variable: --http-port as {_PREFIX}HTTP_PORT.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+
+    def add(flag: str, default: str, meaning: str, kind: type = str, choices: Sequence[str] | None = None) -> None:
+        variable = _PREFIX + flag.upper().replace("-", "_")
+        # A string default goes through `type`, so that a bad variable is refused like a bad flag.
+        parser.add_argument(
+            f"--{flag}", default=environment.get(variable, default), type=kind, choices=choices, help=meaning
+        )
+
+    own, leader = Settings(), LeaderSettings()
+    add("namespace", _own_namespace(environment), "namespace of the install: the Lease is there")
+    add("watch-namespaces", "", "comma-separated namespaces to serve; empty: all")
+    add("identity", f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}", "name of this replica in the Lease")
+    add("qps", str(own.qps), "writes a second to the API server", float)
+    add("in-flight", str(own.in_flight), "requests at a time to the API server", int)
+    add("workers", str(own.workers), "jobs reconciled at a time", int)
+    add("worker-image", own.worker_image, "image of jobs that name none")
+    add("worker-deepspeed-version", "", "DeepSpeed version in that image")
+    add("http-host", own.http_host, "address of /healthz, /readyz and /metrics")
+    add("http-port", str(own.http_port), "port of /healthz, /readyz and /metrics", int)
+    add("log-format", own.log_format, "json for machines, plain for people", choices=("json", "plain"))
+    add("log-level", own.log_level, "least level to log", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    add("lease-name", leader.name, "name of the Lease")
+    add("lease-duration", str(leader.lease_duration), "seconds until a silent leader is replaced", float)
+    add("renew-deadline", str(leader.renew_deadline), "seconds without renewal after which the leader gives up", float)
+    add("retry-period", str(leader.retry_period), "seconds between renewals", float)
+    parser.add_argument(
+        "--leader-election",
+        action=argparse.BooleanOptionalAction,
+        default=environment.get(f"{_PREFIX}LEADER_ELECTION", "true").lower() not in {"false", "0", "no"},
+        help="hold a Lease while writing; off only where nothing else can run",
+    )
+    return parser
+
+
+def _own_namespace(environment: Mapping[str, str]) -> str:
+    if "POD_NAMESPACE" in environment:
+        return environment["POD_NAMESPACE"]
+    return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "default"
+
+
+def process_settings(arguments: Sequence[str]) -> Settings:
+    """Settings of this process."""
+    return settings_from(arguments, os.environ)
