@@ -28,7 +28,7 @@ def _arguments() -> argparse.Namespace:
     ):
         commands.add_parser(name, help=help_text).add_argument("node")
     load = commands.add_parser("load", help="give images to every node")
-    load.add_argument("images", nargs="+", metavar="NAME_OR_ARCHIVE", help="an image of buildah's, or an archive")
+    load.add_argument("images", nargs="+", metavar="NAME_OR_ARCHIVE", help="an image of the registry's, or an archive")
     kwok = commands.add_parser("kwok", help="add simulated nodes, or take them away")
     kwok.add_argument("nodes", type=int, help="how many in all; 0 takes them away")
     return parser.parse_args()
@@ -58,7 +58,7 @@ def main() -> int:
             print(cluster.kubeconfig)
         case "load":
             for image in arguments.images:
-                print(cluster.load_image(image) or image)
+                cluster.load_image(image)
         case "kwok" if arguments.nodes:
             print(*cluster.kwok(arguments.nodes))
         case "kwok":

@@ -113,6 +113,7 @@ def _digest(program: Program) -> str:
 
 
 def _compile(go: str, program: Program, target: Path) -> None:
+    print(f"building {program.name}", flush=True)
     started = time.monotonic()
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}")

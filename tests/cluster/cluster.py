@@ -21,6 +21,7 @@ from tests.cluster.settings import (
     LOCK,
     MAX_NODES,
     PAUSE_IMAGE,
+    REGISTRY_NAME,
     STATE,
     Layout,
 )
@@ -76,7 +77,7 @@ class Cluster:
             wanted = [self._node(number) for number in range(nodes)]
             fresh = not control_plane.alive(self.layout)
             if fresh:
-                self._clean()
+                self._clean(spared=images.REGISTRY_CGROUP)
                 self._start_control_plane(wanted)
             images.start_registry(self.layout)
             self._join([node for node in wanted if fresh or not node.alive], booted=fresh)
@@ -87,6 +88,7 @@ class Cluster:
         """Nothing of the cluster stays but the cache: programs, images, the registry's storage."""
         with self._lock():
             self._clean()
+            network.bridge_down()
 
     def start_registry(self) -> str:
         """For pushing images without a cluster: the address to push to."""
@@ -117,23 +119,14 @@ class Cluster:
         """Container id → process id on the node, of what runs there."""
         return self._named(name).container_pids()
 
-    def load_image(self, name_or_archive: str) -> str | None:
-        """An archive is imported by every node.
-
-        A name of buildah's goes through the registry, and its name in pods is returned.
-        """
+    def load_image(self, name_or_archive: str) -> None:
+        """Gives every node an image, so that no pod waits for it: an archive, or a name of the registry's."""
         archive = Path(name_or_archive)
-        if archive.is_file():
-            for node in self._nodes():
-                node.import_image(archive.absolute())
-            return None
-        name = images.push(name_or_archive)
         for node in self._nodes():
-            hosts = str(node.directory / "certs.d")
-            node.ctr(
-                "images", "pull", "--hosts-dir", hosts, "--label", "io.cri-containerd.image=managed", name, timeout=1800
-            )
-        return name
+            if archive.is_file():
+                node.import_image(archive.absolute())
+            else:
+                node.pull_image(f"{REGISTRY_NAME}/{name_or_archive.removeprefix(f'{REGISTRY_NAME}/')}")
 
     def kwok(self, nodes: int = 1) -> list[str]:
         """Names of simulated nodes, for pods that tolerate the taint `kwok.x-k8s.io/node`."""
@@ -210,11 +203,11 @@ class Cluster:
             resources = {ACCELERATOR: ACCELERATORS_PER_NODE}
             self.api.request("PATCH", f"{path}/status", {"status": {"capacity": resources, "allocatable": resources}})
 
-    def _clean(self) -> None:
+    def _clean(self, spared: str = "") -> None:
         """Processes first: with them go the namespaces, and with these the mounts and links of the nodes."""
         for group in cgroups.existing():
-            cgroups.remove(group)
-        network.bridge_down()
+            if group != spared:
+                cgroups.remove(group)
         if self.layout.state.exists():
             shutil.rmtree(self.layout.state)
         remove_mount_points()

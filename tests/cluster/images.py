@@ -3,45 +3,43 @@
 import hashlib
 import io
 import json
+import platform
 import secrets
 import tarfile
 import urllib.request
 from pathlib import Path
 
-from tests.cluster import cgroups, control_plane, network, processes
-from tests.cluster.processes import run, wait_for
-from tests.cluster.settings import REGISTRY_ADDRESS, REGISTRY_NAME, Layout
+from tests.cluster import cgroups, network, processes
+from tests.cluster.processes import wait_for
+from tests.cluster.settings import REGISTRY_ADDRESS, Layout
+
+REGISTRY_CGROUP = f"{cgroups.PREFIX}registry"
+_ARCHITECTURE = {"aarch64": "arm64"}.get(platform.machine(), "amd64")
 
 
 def start_registry(layout: Layout) -> str:
     """The address to push to; the nodes pull the same images from REGISTRY_NAME.
 
-    Its storage stays when the cluster goes down.
+    It is apart from the cluster, which may be brought up during a push, and its storage stays when it goes down.
     """
-    if not processes.is_alive(layout.processes, "registry"):
+    records = layout.registry / "processes"
+    if not processes.is_alive(records, "registry"):
         network.bridge_up()
-        cgroups.create(control_plane.CGROUP)
-        storage = layout.cache / "registry"
-        storage.mkdir(parents=True, exist_ok=True)
-        layout.state.mkdir(parents=True, exist_ok=True)
-        config = layout.state / "registry.json"
+        cgroups.remove(REGISTRY_CGROUP)
+        cgroups.create(REGISTRY_CGROUP)
+        layout.registry.mkdir(parents=True, exist_ok=True)
+        config, log = layout.registry / "config.json", layout.registry / "registry.log"
         content = {
             "version": 0.1,
-            "log": {"level": "warn"},
-            "storage": {"filesystem": {"rootdirectory": str(storage)}, "delete": {"enabled": True}},
+            "log": {"level": "warn", "accesslog": {"disabled": True}},
+            "storage": {"filesystem": {"rootdirectory": str(layout.registry)}, "delete": {"enabled": True}},
             "http": {"addr": REGISTRY_ADDRESS, "secret": secrets.token_hex(16)},
         }
         config.write_text(json.dumps(content))
-        control_plane.start_daemon(layout, "registry", ["docker-registry", "serve", str(config)])
-        wait_for("the registry", _registry_answers, seconds=15, log=layout.logs / "registry.log")
+        command = ["docker-registry", "serve", str(config)]
+        processes.start("registry", command, records=records, log=log, cgroup=REGISTRY_CGROUP)
+        wait_for("the registry", _registry_answers, seconds=15, log=log)
     return REGISTRY_ADDRESS
-
-
-def push(name: str) -> str:
-    """Copies an image from buildah's store to the registry; returns the name by which pods use it."""
-    path = name.removeprefix("localhost/")
-    run(["buildah", "push", "--tls-verify=false", name, f"docker://{REGISTRY_ADDRESS}/{path}"], timeout=1800)
-    return f"{REGISTRY_NAME}/{path}"
 
 
 def static_image(layout: Layout, program: str, name: str) -> Path:
@@ -50,7 +48,7 @@ def static_image(layout: Layout, program: str, name: str) -> Path:
     layer = _tar({program: ((layout.bin / program).read_bytes(), 0o755)})
     config = json.dumps(
         {
-            "architecture": "amd64",
+            "architecture": _ARCHITECTURE,
             "os": "linux",
             "config": {"Entrypoint": [f"/{program}"]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},

@@ -133,8 +133,8 @@ class Node:
     def import_image(self, archive: Path) -> None:
         self.ctr("images", "import", str(archive))
 
-    def has_image(self, name: str) -> bool:
-        return name in self.ctr("images", "list", "--quiet").split()
+    def pull_image(self, name: str) -> None:
+        self.ctr("images", "pull", "--hosts-dir", str(self.directory / "certs.d"), name, timeout=1800)
 
     def container_pids(self) -> dict[str, int]:
         """Container id → its first process, as numbered on the node."""
@@ -152,7 +152,7 @@ class Node:
         # Until it executes, it may not have mounted its /proc.
         wait_for(
             f"the namespaces of {self.name}",
-            lambda: "pause" in Path(f"/proc/{first}/cmdline").read_text(),
+            lambda: Path(f"/proc/{first}/cmdline").read_text().split("\0")[0].endswith("/pause"),
             seconds=5,
             every=0.01,
         )

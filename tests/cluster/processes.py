@@ -1,4 +1,4 @@
-"""Long-lived processes: in a cgroup of ours, recorded with their start time, found again by another run of the driver."""
+"""Long-lived processes: in a cgroup of ours, recorded with their start time, found again by the driver's next run."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ def start_time(pid: int) -> int | None:
 def start(
     name: str, command: Sequence[str], *, records: Path, log: Path, cgroup: str, env: Mapping[str, str] | None = None
 ) -> Process:
-    """The process joins its cgroup before it executes: a driver killed right now leaves nothing that `down` cannot find."""
+    """The process joins its cgroup before it executes: a driver killed right now leaves nothing that `down` misses."""
     records.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     join = f"echo $$ > {shlex.quote(str(cgroups.membership(cgroup)))} && exec {shlex.join(command)}"

@@ -50,6 +50,10 @@ class Layout:
         return self.state / "processes"
 
     @property
+    def registry(self) -> Path:
+        return self.cache / "registry"
+
+    @property
     def audit_log(self) -> Path:
         return self.state / "audit.log"
 

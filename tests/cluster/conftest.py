@@ -1,3 +1,0 @@
-from tests.cluster.fixture import cluster
-
-__all__ = ["cluster"]
