@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from deepspeed_operator.api.spec import Model
 from deepspeed_operator.api.status import Failure
@@ -34,16 +34,22 @@ _REMEDIES = {
 DEFAULT_REMEDY = "Correct the cause, then run again with another spec.runId."
 
 
+_Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
 class AgentMessage(Model):
-    """The agent's last words: the first line of a termination message, and the log tail after it."""
+    """The agent's last words: the first line of a termination message, and the log tail after it.
+
+    Whoever writes to the container's termination log can say anything here: what status would not hold is no message.
+    """
 
     protocol: Literal[1]
-    reason: str
-    index: int | None = None
-    rank: int | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    signature: str = ""
+    reason: str = Field(pattern=r"^[A-Za-z]+$", max_length=64)
+    index: _Number | None = None
+    rank: _Number | None = None
+    exit_code: _Number | None = None
+    signal: _Number | None = None
+    signature: str = Field(default="", max_length=1000)
     tail: str = ""
 
 

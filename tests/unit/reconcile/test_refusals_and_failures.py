@@ -256,3 +256,24 @@ def test_a_pod_that_vanishes_while_running_is_looked_for_once_and_fails_the_job(
     assert failure is not None
     assert (failure.reason, failure.pod) == ("PodLost", "pretrain-1-1")
     assert "pod pretrain-1-1" not in simulation.writes[-4:], "it is not created again"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        '{"protocol": 1, "reason": ""}',
+        '{"protocol": 1, "reason": "A b"}',
+        '{"protocol": 1, "reason": "A", "rank": 1e400}',
+        '{"protocol": 1, "reason": "A", "exitCode": 99999999999999999999}',
+        '{"protocol": 2, "reason": "A"}',
+        "[" * 5000,
+        "null",
+    ],
+)
+def test_a_termination_message_that_status_could_not_hold_is_taken_for_log(forged: str) -> None:
+    simulation = running(nodes=1)
+    simulation.end(0, 3, forged)
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert (failure.reason, failure.exit_code) == ("ContainerFailed", 3)
