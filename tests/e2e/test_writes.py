@@ -60,9 +60,7 @@ def test_idle_means_no_writes(crowd: Namespace, operator: Operator) -> None:
     assert len([job for job in crowd.jobs() if job.holds("Running")]) == RUNNING
 
 
-def test_a_new_operator_finds_nothing_to_do_in_any_state(
-    crowd: Namespace, operator: Operator
-) -> None:
+def test_a_new_operator_finds_nothing_to_do_in_any_state(crowd: Namespace, operator: Operator) -> None:
     states = {job.status.get("state") for job in crowd.all_jobs()}
     assert {"Complete", "Failed", "Running", "Suspended", "Invalid"} <= states
     operator.scale(0)
