@@ -1,0 +1,53 @@
+"""Every golden file holds a job and, below it, the objects that we make of it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.plan.world import world_of
+from deepspeed_operator.reconcile.configuration import Configuration, configuration
+from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
+from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.render.template import template_findings
+from tests.unit.render.yaml_text import to_yaml
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+MARK = "# Rendered from the above; `make generate` writes it again.\n"
+CASES = sorted(GOLDEN.glob("*.yaml"))
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+INSTALLATION = Installation({"__main__.py": "# The agent.\n"}, "registry.example.com/worker:1", "0.19.8")
+
+
+def rendered(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Render attempt 3 of the first document; a second one is the ConfigMap with its configuration."""
+    job = DeepSpeedJob.model_validate(written[0])
+    given = {document["metadata"]["name"]: ConfigMapContent(document["data"], NOW) for document in written[1:]}
+    source = configuration(Observed(job, (), Facts(config_maps=given), NOW))
+    assert source is None or isinstance(source, Configuration)
+    attempt = Attempt(job, 3, world_of(job.spec), source.text if source else None, INSTALLATION)
+    indices = range(job.spec.nodes)
+    addresses = {index: f"10.244.0.{index + 5}" for index in indices}
+    pods = [attempt.pod(index) for index in indices]
+    return [attempt.service(), attempt.config_map(), *pods, *attempt.endpoint_slices(addresses)]
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_rendered_objects_are_the_golden_ones(path: Path, request: pytest.FixtureRequest) -> None:
+    written, mark, expected = path.read_text().partition(MARK)
+    assert mark, "a golden file has its mark"
+    actual = to_yaml(rendered(list(yaml.safe_load_all(written))))
+    if request.config.getoption("--update-golden"):
+        path.write_text(written + MARK + actual)
+    else:
+        assert actual == expected
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_the_jobs_of_golden_files_are_accepted(path: Path) -> None:
+    job = DeepSpeedJob.model_validate(next(iter(yaml.safe_load_all(path.read_text()))))
+    assert not [str(finding) for finding in template_findings(job.spec, INSTALLATION) if finding.level == "error"]
