@@ -89,7 +89,7 @@ async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
 async def _release(replica: Replica) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(RELEASE_SECONDS):
-            await replica.leadership.release(replica.client)
+            await replica.release()
 
 
 async def _stop_engine(engine: asyncio.Task[Any], flag: asyncio.Event) -> None:

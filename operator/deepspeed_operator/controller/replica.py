@@ -29,11 +29,12 @@ class Replica:
 
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self._settings = settings
-        self._connection = connection
         self.client = Client(connection, qps=settings.qps, in_flight=settings.in_flight)
-        self.leadership = Leadership(settings.leader, settings.namespace, settings.identity)
+        # Its own connections: a renewal never waits behind a thousand pods.
+        self._lease_client = Client(connection, qps=settings.qps, in_flight=2)
+        self._leadership = Leadership(settings.leader, settings.namespace, settings.identity)
         self._queue = WorkQueue()
-        self.health = Health(self._queue, self.leadership)
+        self.health = Health(self._queue, self._leadership)
         jobs, pods = JobCache(self._queue.add), PodCache(self._queue.add)
         register_jobs_by_state(jobs)
         self._feed = JobFeed(self.client, jobs, settings.watched_namespaces)
@@ -51,7 +52,7 @@ class Replica:
             pods=pods,
             queue=self._queue,
             events=self._events,
-            leadership=self.leadership,
+            leadership=self._leadership,
             questions=self._questions,
             installation=Installation(agent_files(), settings.worker_image, settings.worker_deepspeed_version),
         )
@@ -77,21 +78,25 @@ class Replica:
             standalone=True,
             clusterwide=not namespaces,
             namespaces=namespaces,
-            identity=None,
             ready_flag=ready,
             stop_flag=stop,
         )
 
+    async def release(self) -> None:
+        """Hand over to another replica."""
+        await self._leadership.release(self._lease_client)
+
     async def close(self) -> None:
         await self._questions.close()
+        await self._lease_client.close()
         await self.client.close()
 
     async def _lead(self) -> None:
-        await self.leadership.run(self._connection)
+        await self._leadership.run(self._lease_client)
         raise NotLeadingError("the Lease is lost; the process ends so that nothing of its state is used again")
 
     async def _work(self) -> None:
         for synced in self._synced:
             await synced.wait()
-        await self.leadership.acquired.wait()
+        await self._leadership.acquired.wait()
         await self._queue.run(self._executor.work, self._settings.workers)

@@ -23,7 +23,7 @@ class LeaderSettings:
 
     enabled: bool = True
     name: str = OPERATOR
-    lease_duration: float = 15.0
+    lease_duration: int = 15  # whole seconds, as the Lease has it
     renew_deadline: float = 10.0
     retry_period: float = 2.0
 
@@ -103,7 +103,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("log-format", own.log_format, "json for machines, plain for people", choices=("json", "plain"))
     add("log-level", own.log_level, "least level to log", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     add("lease-name", leader.name, "name of the Lease")
-    add("lease-duration", str(leader.lease_duration), "seconds until a silent leader is replaced", float)
+    add("lease-duration", str(leader.lease_duration), "seconds until a silent leader is replaced", int)
     add("renew-deadline", str(leader.renew_deadline), "seconds without renewal after which the leader gives up", float)
     add("retry-period", str(leader.retry_period), "seconds between renewals", float)
     parser.add_argument(
