@@ -61,7 +61,9 @@ class FreeForm(Marker):
 
 @dataclass(frozen=True)
 class IntOrString(Marker):
-    """A Kubernetes quantity: `16Gi`, or a plain number of bytes."""
+    """A Kubernetes quantity: `16Gi`, or a plain number of bytes. The pattern is for the string."""
+
+    pattern: str
 
     def extension(self) -> JsonSchema:
-        return {"x-kubernetes-int-or-string": True}
+        return {"x-kubernetes-int-or-string": True, "pattern": self.pattern}

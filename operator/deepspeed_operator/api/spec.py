@@ -187,9 +187,8 @@ class DeepSpeedJobSpec(Model):
         description="DeepSpeed version in the image. The agent compares it with what it finds; a difference is listed "
         "in status.findings. Example: 0.19.8",
     )
-    shared_memory: Annotated[int | str, IntOrString()] | None = Field(
+    shared_memory: Annotated[int | str, IntOrString(r"^[0-9]+(\.[0-9]+)?([EPTGM]i?|Ki|k)?$")] | None = Field(
         default=None,
-        pattern=r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|m)?$",
         description="Size limit of /dev/shm, which NCCL, gloo and data loaders use. Unset: as much as the trainer "
         "container's memory limit; without one, the node's. Example: 16Gi",
     )
