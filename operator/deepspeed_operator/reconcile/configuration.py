@@ -55,14 +55,15 @@ def configuration(observed: Observed) -> Configuration | ReadConfigMap | Unusabl
         present = ", ".join(sorted(content.data)) or "no keys"
         missing = f"ConfigMap {source.config_map} has no key {source.key}; it has {present}"
         return _not_found("key", missing, f"name one of its keys, or add this one; {again}")
-    return parsed(content.data[source.key])
+    return parsed(content.data[source.key], f"ConfigMap {source.config_map}, key {source.key}")
 
 
-def parsed(text: str) -> Configuration | Unusable:
-    """Return the configuration that a text of dsConfigFrom says."""
+def parsed(text: str, whose: str) -> Configuration | Unusable:
+    """Return the configuration that a text of dsConfigFrom says; a finding names whose text it is."""
     values = parse_config(text, "spec.dsConfigFrom")
     if isinstance(values, list):
-        return Unusable(Reason.INVALID_CONFIG, tuple(values))
+        named = (finding.model_copy(update={"message": f"{whose}: {finding.message}"}) for finding in values)
+        return Unusable(Reason.INVALID_CONFIG, tuple(named))
     return Configuration(text, values)
 
 
@@ -83,7 +84,7 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
         if kept is None:
             return ReadConfigMap(config_map_name(job, attempt))
         text = (kept.data or {}).get(CONFIG_FILE)
-        then = parsed(text) if text is not None else None
+        then = parsed(text, f"attempt {attempt}") if text is not None else None
         if isinstance(then, Configuration) and then.digest == status.config_digest:
             return then
     return Verdict(
