@@ -6,17 +6,20 @@ from deepspeed_operator.controller.resources import Json
 
 
 def contains(live: Any, desired: Any) -> bool:
-    """Whether `live` has everything that `desired` says; lists count as a whole."""
+    """Whether `live` has everything that `desired` says; lists count as a whole, empty ones as absent."""
+    if desired in ({}, []):
+        return not live
     if isinstance(desired, dict):
+        there = cast("Json", live)
         return isinstance(live, dict) and all(
-            key in live and contains(live[key], value) for key, value in cast("Json", desired).items()
+            contains(there.get(key), value) for key, value in cast("Json", desired).items()
         )
     if isinstance(desired, list):
         wanted, present = cast("list[Any]", desired), cast("list[Any]", live)
         return (
             isinstance(live, list)
             and len(present) == len(wanted)
-            and all(contains(there, want) for there, want in zip(present, wanted, strict=True))
+            and all(contains(one, want) for one, want in zip(present, wanted, strict=True))
         )
     return live == desired
 

@@ -63,7 +63,7 @@ class Leadership:
             namespace=self._namespace,
             identity=self._identity,
             deadline=self._settings.renew_deadline / 2,
-            renewed=self._renewed,
+            renewed=self.renewed,
             clock=_now,
         )
         config = Config(
@@ -91,7 +91,7 @@ class Leadership:
         except ApiError as error:
             _log.warning("Could not release the Lease, it will expire: %s", error)
 
-    def _renewed(self, sent_at: float) -> bool:
+    def renewed(self, sent_at: float) -> bool:
         """Note a renewal by when its request was sent; False if it came too late to go on."""
         if self._renewed_at is not None and not self.fresh():
             return False

@@ -16,7 +16,7 @@ from deepspeed_operator.controller.settings import Settings, process_settings
 
 # Together well below the 5 s within which a stopped replica has handed over.
 RELEASE_SECONDS = 2.0
-ENGINE_SECONDS = 2.0
+ENGINE_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,109 @@
+"""The caches: newer wins, deletions count once, and a list replaces what was known."""
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.names import ENV_INDEX, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB_NAME, LABEL_JOB_UID
+from deepspeed_operator.controller.cache import JobCache, PodCache
+from deepspeed_operator.controller.queue import Key
+from deepspeed_operator.reconcile.pods import PodView, pod_view
+
+KEY: Key = ("ml", "pretrain")
+
+
+def job(version: int, uid: str = "job-1", name: str = "pretrain", namespace: str = "ml") -> DeepSpeedJob:
+    metadata = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": str(version)}
+    return DeepSpeedJob.model_validate({"metadata": metadata, "spec": {"training": {"script": "train.py"}}})
+
+
+def pod(version: int, index: int = 0, uid: str = "pod-1", phase: str = "Pending", attempt: int = 1) -> PodView:
+    labels = {LABEL_JOB_NAME: "pretrain", LABEL_JOB_UID: "job-1", LABEL_ATTEMPT: str(attempt), LABEL_INDEX: str(index)}
+    return pod_view(
+        {
+            "metadata": {
+                "namespace": "ml",
+                "name": f"pretrain-{attempt}-{index}",
+                "uid": uid,
+                "resourceVersion": str(version),
+                "creationTimestamp": "2026-11-28T00:00:00Z",
+                "labels": labels,
+            },
+            "spec": {"containers": [{"name": "trainer", "env": [{"name": ENV_INDEX, "value": str(index)}]}]},
+            "status": {"phase": phase},
+        }
+    )
+
+
+def test_an_older_version_of_a_job_does_not_undo_the_answer_to_our_write() -> None:
+    told: list[Key] = []
+    cache = JobCache(told.append)
+    cache.put(job(9))
+    cache.put(job(10))
+    cache.put(job(9))
+    cache.put(job(10))
+    known = cache.get(KEY)
+    assert known is not None
+    assert known.metadata.resource_version == "10"
+    assert told == [KEY, KEY]
+
+
+def test_versions_are_numbers() -> None:
+    cache = JobCache(lambda _: None)
+    cache.put(job(999))
+    cache.put(job(1000))
+    known = cache.get(KEY)
+    assert known is not None
+    assert known.metadata.resource_version == "1000"
+
+
+def test_the_late_deletion_of_an_earlier_job_does_not_remove_its_successor() -> None:
+    cache = JobCache(lambda _: None)
+    cache.put(job(20, uid="job-2"))
+    cache.remove(KEY, "job-1")
+    assert cache.get(KEY) is not None
+
+
+def test_a_list_removes_jobs_that_are_gone_and_keeps_those_that_came_after_it() -> None:
+    told: list[Key] = []
+    cache = JobCache(told.append)
+    for each in (job(5, name="gone"), job(6, name="stays"), job(30, name="newer"), job(5, namespace="other")):
+        cache.put(each)
+    told.clear()
+    cache.retain("ml", {("ml", "stays"): "job-1"}, 20)
+    assert told == [("ml", "gone")]
+    assert {each.metadata.name for each in cache.values()} == {"stays", "newer", "pretrain"}
+
+
+def test_a_pod_of_which_only_the_version_changes_is_no_news() -> None:
+    told: list[Key] = []
+    cache = PodCache(told.append)
+    cache.put(pod(1))
+    cache.put(pod(2))
+    assert told == [KEY]
+    assert [each.resource_version for each in cache.of_job(KEY)] == ["2"]
+    cache.put(pod(3, phase="Running"))
+    assert told == [KEY, KEY]
+
+
+def test_pods_come_by_attempt_and_index() -> None:
+    cache = PodCache(lambda _: None)
+    for each in (pod(1, 0, "b", attempt=2), pod(2, 10, "k"), pod(3, 9, "j")):
+        cache.put(each)
+    assert [each.name for each in cache.of_job(KEY)] == ["pretrain-1-9", "pretrain-1-10", "pretrain-2-0"]
+
+
+def test_a_list_removes_pods_that_are_gone() -> None:
+    told: list[Key] = []
+    cache = PodCache(told.append)
+    cache.put(pod(1, 0, "gone"))
+    cache.put(pod(2, 1, "stays"))
+    cache.put(pod(30, 2, "newer"))
+    told.clear()
+    cache.retain(None, {"stays"}, 20)
+    assert told == [KEY]
+    assert [each.uid for each in cache.of_job(KEY)] == ["stays", "newer"]
+
+
+def test_a_deletion_of_an_earlier_pod_of_the_name_is_ignored() -> None:
+    cache = PodCache(lambda _: None)
+    cache.put(pod(9, uid="new"))
+    cache.remove(KEY, "pretrain-1-0", "old")
+    assert [each.uid for each in cache.of_job(KEY)] == ["new"]

@@ -1,0 +1,41 @@
+"""Flags and their variables."""
+
+import pytest
+
+from deepspeed_operator.controller.prerequisites import server_version
+from deepspeed_operator.controller.settings import Settings, settings_from
+
+
+def test_defaults() -> None:
+    settings = settings_from([], {"POD_NAMESPACE": "system"})
+    expected = Settings(namespace="system", identity=settings.identity)
+    assert settings == expected
+    assert settings.identity
+
+
+def test_a_flag_wins_over_its_variable() -> None:
+    environment = {"DEEPSPEED_OPERATOR_HTTP_PORT": "9000", "DEEPSPEED_OPERATOR_QPS": "50"}
+    settings = settings_from(["--http-port", "9001"], environment)
+    assert (settings.http_port, settings.qps) == (9001, 50.0)
+
+
+def test_namespaces_are_a_set() -> None:
+    assert settings_from(["--watch-namespaces", "b, a,,b"], {}).watched_namespaces == ("a", "b")
+
+
+@pytest.mark.parametrize(("value", "enabled"), [("true", True), ("false", False), ("0", False)])
+def test_leader_election_can_be_switched(value: str, enabled: bool) -> None:
+    assert settings_from([], {"DEEPSPEED_OPERATOR_LEADER_ELECTION": value}).leader.enabled is enabled
+    assert settings_from(["--no-leader-election"], {}).leader.enabled is False
+
+
+def test_a_bad_variable_is_refused_as_a_bad_flag_is() -> None:
+    with pytest.raises(SystemExit):
+        settings_from([], {"DEEPSPEED_OPERATOR_HTTP_PORT": "web"})
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("v1.36.3", (1, 36)), ("v1.31.0-gke.1", (1, 31)), ("1.34.0+k3s1", (1, 34))]
+)
+def test_server_versions(text: str, version: tuple[int, int]) -> None:
+    assert server_version(text) == version
