@@ -3,6 +3,8 @@
 Real pods do not tolerate them.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.cluster.settings import ACCELERATOR, ACCELERATORS_PER_NODE, Layout
 
 TAINT = "kwok.x-k8s.io/node"
 LABEL = "type"
+_SELECTOR = f"{LABEL}%3Dkwok"
 _STAGES = Path(__file__).with_name("kwok-stages.yaml")
 
 
@@ -38,18 +41,18 @@ def start(layout: Layout, api: Api, nodes: int) -> list[str]:
 
 def stop(layout: Layout, api: Api) -> None:
     """Takes the simulated nodes away with the pods on them."""
-    for name in _nodes(api):
-        api.request("DELETE", f"/api/v1/nodes/{name}")
-        query = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}"
-        for pod in api.request("GET", query)["items"]:
-            path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
-            _delete_at_once(api, path)
+    nodes = _nodes(api)
+    pods = [pod for pod in _items(api, "/api/v1/pods") if pod["spec"].get("nodeName") in nodes]
+    api.request("DELETE", f"/api/v1/nodes?labelSelector={_SELECTOR}", timeout=60)
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        list(pool.map(partial(_delete_at_once, api), pods))
     processes.end(layout.processes, "kwok")
 
 
-def _delete_at_once(api: Api, path: str) -> None:
+def _delete_at_once(api: Api, pod: dict[str, Any]) -> None:
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
     try:
-        api.request("DELETE", path, {"gracePeriodSeconds": 0})
+        api.request("DELETE", path, {"gracePeriodSeconds": 0}, timeout=60)
     except ApiError as error:
         if error.status != 404:
             raise
@@ -73,9 +76,12 @@ def _create(api: Api, name: str) -> None:
             raise
 
 
+def _items(api: Api, path: str) -> list[dict[str, Any]]:
+    return api.request("GET", path, timeout=60)["items"]
+
+
 def _nodes(api: Api) -> dict[str, Any]:
-    nodes = api.request("GET", f"/api/v1/nodes?labelSelector={LABEL}%3Dkwok")["items"]
-    return {node["metadata"]["name"]: node for node in nodes}
+    return {node["metadata"]["name"]: node for node in _items(api, f"/api/v1/nodes?labelSelector={_SELECTOR}")}
 
 
 def _ready(api: Api) -> set[str]:
