@@ -1,1 +1,1 @@
-"""The agent's files, as package data. They run flat in the worker pod, so nothing here is imported."""
+"""The agent, as package data: it runs in the worker pod, on the image's own Python, so nothing here is imported."""

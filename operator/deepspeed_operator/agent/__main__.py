@@ -3,7 +3,7 @@
 import os
 import sys
 
-# The user's PYTHONPATH stays for the ranks, but a queue.py or json.py there must not stand in for the agent's own imports.
+# The user's PYTHONPATH is the ranks'; a queue.py or json.py there must not stand in for the agent's own imports.
 _users = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
 _library = os.path.dirname(os.__file__)
 sys.path.sort(key=lambda entry: entry in _users and not entry.startswith(_library))

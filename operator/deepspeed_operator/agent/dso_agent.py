@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import queue
+import resource
 import signal
 import time
 import traceback
@@ -67,6 +68,7 @@ class Agent:
 
     def state(self) -> dict[str, Any]:
         plan = self.plan
+        registered = len(self.gang.members) if self.gang else self.link.registered
         missing = self.gang.missing()[:10] if self.gang else []
         return {
             "protocol": PROTOCOL,
@@ -77,7 +79,7 @@ class Agent:
             "phase": self.phase,
             "deepspeed": self.probe.version if self.probe else None,
             "warnings": self.warnings,
-            "hosts": {"expected": plan.nodes, "registered": self.link.registered},
+            "hosts": {"expected": plan.nodes, "registered": registered},
             "missing": [plan.hosts[index] for index in missing],
             "ranks": self.ranks.states(),
         }
@@ -96,12 +98,14 @@ class Agent:
         self.phase = "Finished"
         self.ranks.end()
         self.write(cause)
-        self.wait_until_told(cause)
+        self.wait_until_told()
         return exit_code(cause)
 
     def train(self) -> None:
         plan = self.plan
         try:
+            if self.gang:
+                allow_files(plan.nodes + 256)
             backlog = min(4096, plan.nodes + 128)
             Server(listen(plan.hosts[plan.index], plan.agent_port, backlog), self).start()
         except OSError as error:
@@ -138,7 +142,7 @@ class Agent:
                 text = f"stopped by {signal.Signals(self.terminated_by).name} from outside"
                 raise Failure(self.plan.cause("Terminated", text, signal=self.terminated_by))
             now = time.monotonic()
-            if self.suspect and (now > self.suspect[0] or not self.ranks.running() and self.plan.nodes == 1):
+            if self.suspect and (now > self.suspect[0] or (self.plan.nodes == 1 and not self.ranks.running())):
                 raise Failure(self.suspect[1])
             if for_peers:
                 self.check_start(now)
@@ -217,13 +221,13 @@ class Agent:
                 self.ranks.signal(signal.SIGKILL)
             self.next_event(0.05)
         until = time.monotonic() + (min(TELL_SECONDS, 2.0) if self.terminated_by else TELL_SECONDS)
-        while not self.link.verdict and cause["reason"] != "Superseded" and time.monotonic() < until:
-            if self.link.contact == float("-inf") or (cause["reason"] == "PeerLost" and cause["index"] == 0):
-                break
+        # Rank 0's agent may be what is missing: then there is nobody to agree with.
+        alone = cause["reason"] in ("Superseded", "PeerLost", "PeersMissing", "HostNotResolved")
+        while not (self.link.verdict or alone) and time.monotonic() < until:
             self.next_event(0.05)
         return self.link.verdict or cause
 
-    def wait_until_told(self, cause: Cause | None) -> None:
+    def wait_until_told(self) -> None:
         """Rank 0's agent stays while peers fetch the result, but not for those that are gone."""
         until = time.monotonic() + (2.0 if self.terminated_by else TELL_SECONDS)
         while self.gang and not self.gang.all_told() and time.monotonic() < until:
@@ -238,6 +242,14 @@ class Agent:
         child = self.failed or (self.ranks.children or [None])[0]
         done = {"protocol": PROTOCOL, "reason": "Completed", "deepspeed": version}
         write_message(message(cause, child.stream.tail if child else b"") if cause else message(done, b""))
+
+
+def allow_files(needed: int) -> None:
+    """Each peer's call stays open while it waits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def write_message(data: bytes) -> None:

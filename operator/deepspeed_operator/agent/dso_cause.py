@@ -15,7 +15,8 @@ OBJECT_BYTES = 1000
 # The line that ends a traceback: the exception's name, dotted, and its text.
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: .*)?$")
 _ABORT = re.compile(r"^(?:Fatal Python error: .*|\s*what\(\): .*)$", re.MULTILINE)
-_NO_PROGRAM = re.compile(r"^\S*python\S*: (?:No module named .*|can't open file .*)$", re.MULTILINE)
+# What the interpreter itself says when there is no such program, and of a syntax error, both without a traceback.
+_PYTHON = re.compile(r"^(?:\S*python\S*: (.*)|((?:\w+\.)*\w*Error: .*))$", re.MULTILINE)
 
 
 def signature(code: int, tail: bytes, error_file: str | None, out_of_memory: bool) -> str:
@@ -33,9 +34,11 @@ def signature(code: int, tail: bytes, error_file: str | None, out_of_memory: boo
         if out_of_memory:
             return words + ": the container ran out of memory"
         last_words = _ABORT.findall(text)
-        return words + (": out of memory?" if code == -9 else "") + (f": {last_words[-1].strip()}" if last_words else "")
+        return (
+            words + (": out of memory?" if code == -9 else "") + (f": {last_words[-1].strip()}" if last_words else "")
+        )
     # Python exits with 1 after an uncaught exception; with another code, a traceback in the log was handled.
-    found = traceback_line(text) or (_NO_PROGRAM.findall(text) or [""])[-1] if code == 1 else ""
+    found = traceback_line(text) if code == 1 else ""
     return found or f"exit code {code}"
 
 
@@ -44,7 +47,8 @@ def traceback_line(text: str) -> str:
     for line in after.splitlines() if found else ():
         if not line.startswith(" ") and _EXCEPTION.match(line):
             return line
-    return ""
+    said = _PYTHON.findall(text)
+    return said[-1][0] or said[-1][1] if said else ""
 
 
 def _recorded(error_file: str | None) -> str:

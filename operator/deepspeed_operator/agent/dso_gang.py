@@ -107,6 +107,7 @@ class Gang:
                 text = f"no sign of life from pod {member.pod} (host {self.plan.hosts[index]}) on node {member.node}"
                 cause = self.plan.cause("PeerLost", f"{text} for {self.plan.fence} s", index)
                 self._conclude({**cause, "pod": member.pod, "node": member.node})
+                member.told = True  # nobody waits for it: it has ended its ranks itself, or is gone
 
     def _peers_missing(self) -> Cause:
         missing = self.missing()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import errno
 import json
 import selectors
@@ -113,10 +114,11 @@ class Server(threading.Thread):
             path, length = parse_head(head)
             if len(rest) < length:
                 return
-            body = json.loads(rest) if length else {}
+            body: dict[str, Any] = json.loads(rest) if length else {}
             answer = self.app.answer(path, body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            answer = 400, {"error": repr(error)}
+            self._send(connection, (400, {"error": repr(error)}))
+            return
         if answer is None:
             connection.body, connection.since = body, now
             self.waiting.append(connection)
@@ -142,11 +144,10 @@ class Server(threading.Thread):
     def _send(self, connection: Connection, answer: tuple[int, Any]) -> None:
         payload = json.dumps(answer[1]).encode()
         head = f"HTTP/1.1 {answer[0]} -\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n"
-        try:
-            # An answer is a few KB and always fits the empty send buffer of a fresh connection.
+        # An answer is a few KB and always fits the empty send buffer of a fresh connection.
+        # Where the caller went away, it will call again.
+        with contextlib.suppress(OSError):
             connection.sock.send(head.encode() + b"Connection: close\r\n\r\n" + payload)
-        except OSError:
-            pass  # the caller went away, and will call again
         self._close(connection)
 
     def _close(self, connection: Connection) -> None:
@@ -192,8 +193,9 @@ def connect(addresses: list[Any]) -> socket.socket:
         try:
             sock.settimeout(3)
             sock.connect(address)
-            return sock
         except OSError as caught:
             sock.close()
             error = caught
+        else:
+            return sock
     raise error

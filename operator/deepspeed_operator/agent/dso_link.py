@@ -31,7 +31,8 @@ class Link(threading.Thread):
 
     def run(self) -> None:
         while not (self.verdict or self.finished or self.superseded):
-            if not self._call(wait=True):
+            # The first call is not held: it tells that rank 0 is there.
+            if not self._call(wait=self.contact > float("-inf")):
                 time.sleep(RETRY_SECONDS)
 
     def tell(self, phase: str, report: Cause | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping
 
 PROTOCOL = 1
 Cause = Mapping[str, Any]
@@ -20,33 +20,38 @@ HOSTFILE = os.path.join(DIRECTORY, "hostfile")
 DS_CONFIG = os.path.join(DIRECTORY, "ds_config.json")
 
 
-class Plan(NamedTuple):
-    job: str
-    uid: str
-    attempt: int
-    generation: int
-    nodes: int
-    slots: int
-    launcher: str
-    kind: str
-    value: list[str]
-    args: list[str]
-    python: str
-    config: str | None
-    integration: str
-    files: bool
-    deepspeed: str | None
-    agent_port: int
-    master_port: int
-    deadline: float
-    grace: float
-    fence: float
-    hosts: list[str]
-    slots_of: list[int]
-    index: int
-    pod: str
-    pod_uid: str
-    node: str
+class Plan:
+    def __init__(self, raw: dict[str, Any], hostfile: str, environ: Mapping[str, str]) -> None:
+        if raw["protocol"] != PROTOCOL:
+            raise ValueError(f"plan.json speaks protocol {raw['protocol']}, this agent {PROTOCOL}")
+        self.job: str = raw["job"]
+        self.uid: str = raw["uid"]
+        self.attempt: int = raw["attempt"]
+        self.generation: int = raw.get("generation", 1)
+        self.nodes: int = raw["nodes"]
+        self.slots: int = raw["slotsPerNode"]
+        self.launcher: str = raw["launcher"]
+        self.kind: str = raw["program"]["kind"]
+        self.program: list[str] = raw["program"]["value"]
+        self.args: list[str] = raw["args"]
+        self.python: str = raw["python"]
+        self.config: str | None = raw["configPath"]
+        self.integration: str = raw["integration"]
+        self.files: bool = raw["files"]
+        self.deepspeed: str | None = raw["deepspeedVersion"]
+        self.agent_port: int = raw["agentPort"]
+        self.master_port: int = raw["masterPort"]
+        self.deadline: float = raw["startupDeadlineSeconds"]
+        self.grace: float = raw["terminationGraceSeconds"]
+        # How long a silent agent counts as alive. A pod lost for longer has killed its ranks itself.
+        self.fence: float = raw.get("fenceSeconds", 20)
+        entries: list[tuple[str, str]] = re.findall(r"^\s*([^\s#]\S*)\s+slots=(\d+)", hostfile, re.MULTILINE)
+        self.hosts = [host for host, _ in entries]
+        self.slots_of = [int(slots) for _, slots in entries]
+        self.index = int(environ["DEEPSPEED_OPERATOR_INDEX"])
+        self.pod = environ.get("DEEPSPEED_OPERATOR_POD", f"{self.job}-{self.attempt}-{self.index}")
+        self.pod_uid = environ.get("DEEPSPEED_OPERATOR_POD_UID", "")
+        self.node = environ.get("DEEPSPEED_OPERATOR_NODE", "")
 
     @property
     def beat(self) -> float:
@@ -54,7 +59,7 @@ class Plan(NamedTuple):
         return min(5.0, max(1.0, self.nodes / 500))
 
     def pod_of(self, index: int) -> str:
-        return self.hosts[index].split(".")[0] if index != self.index else self.pod
+        return self.pod if index == self.index else f"{self.job}-{self.attempt}-{index}"
 
     def cause(self, reason: str, signature: str, index: int | None = None, **more: Any) -> dict[str, Any]:
         """Why the gang ends: the object that every pod's termination message carries."""
@@ -75,7 +80,7 @@ class Plan(NamedTuple):
         }
 
 
-class Failure(Exception):
+class Failure(Exception):  # noqa: N818  the run's, not the agent's
     """Ends the run, with the cause that is told to the peers and to the operator."""
 
     def __init__(self, cause: Cause) -> None:
@@ -83,48 +88,11 @@ class Failure(Exception):
         self.cause = cause
 
 
-def read_hostfile(text: str) -> tuple[list[str], list[int]]:
-    entries = re.findall(r"^\s*([^\s#]\S*)\s+slots=(\d+)", text, re.MULTILINE)
-    return [host for host, _ in entries], [int(slots) for _, slots in entries]
-
-
 def load() -> Plan:
-    with open(os.path.join(DIRECTORY, "plan.json"), encoding="utf-8") as file:
-        raw = json.load(file)
-    with open(HOSTFILE, encoding="utf-8") as file:
-        hosts, slots_of = read_hostfile(file.read())
-    if raw["protocol"] != PROTOCOL:
-        raise ValueError(f"plan.json speaks protocol {raw['protocol']}, this agent {PROTOCOL}")
-    environ = os.environ
-    index = int(environ["DEEPSPEED_OPERATOR_INDEX"])
-    return Plan(
-        job=raw["job"],
-        uid=raw["uid"],
-        attempt=raw["attempt"],
-        generation=raw.get("generation", 1),
-        nodes=raw["nodes"],
-        slots=raw["slotsPerNode"],
-        launcher=raw["launcher"],
-        kind=raw["program"]["kind"],
-        value=raw["program"]["value"],
-        args=raw["args"],
-        python=raw["python"],
-        config=raw["configPath"],
-        integration=raw["integration"],
-        files=raw["files"],
-        deepspeed=raw["deepspeedVersion"],
-        agent_port=raw["agentPort"],
-        master_port=raw["masterPort"],
-        deadline=raw["startupDeadlineSeconds"],
-        grace=raw["terminationGraceSeconds"],
-        fence=raw.get("fenceSeconds", 20),
-        hosts=hosts,
-        slots_of=slots_of,
-        index=index,
-        pod=environ.get("DEEPSPEED_OPERATOR_POD") or hosts[index].split(".")[0],
-        pod_uid=environ.get("DEEPSPEED_OPERATOR_POD_UID", ""),
-        node=environ.get("DEEPSPEED_OPERATOR_NODE", ""),
-    )
+    with open(os.path.join(DIRECTORY, "plan.json"), encoding="utf-8") as plan, open(
+        HOSTFILE, encoding="utf-8"
+    ) as hosts:
+        return Plan(json.load(plan), hosts.read(), os.environ)
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:

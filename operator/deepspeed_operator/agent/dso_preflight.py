@@ -88,19 +88,20 @@ def check_program(plan: Plan) -> Iterator[str]:
     if needs_python and not which(plan.python):
         path = os.environ.get("PATH", "")
         raise Failure(plan.cause("PythonNotFound", f"no interpreter {plan.python!r} in the image (PATH {path})"))
-    program = plan.value[0]
+    program = plan.program[0]
     if plan.kind == "script" and not os.path.isfile(program):
         directory = os.path.dirname(os.path.abspath(program))
         here = sorted(os.listdir(directory)) if os.path.isdir(directory) else ["(no such directory)"]
         listing = ", ".join(here[:10]) + (", …" if len(here) > 10 else "") or "(nothing)"
-        text = f"script {program!r} not found: no {os.path.abspath(program)} (working directory {os.getcwd()}); "
-        raise Failure(plan.cause("ScriptNotFound", f"{text}{directory} has: {listing}"))
+        working = " (the working directory)" if directory == os.getcwd() else ""
+        text = f"script {program!r} not found: {directory}{working} has: {listing}"
+        raise Failure(plan.cause("ScriptNotFound", text))
     if plan.kind == "command" and not which(program):
         raise Failure(plan.cause("ScriptNotFound", f"command {program!r} not found, or not executable"))
     if plan.launcher == "None":
         yield "launcher None: the command starts its own ranks, so their world cannot be asserted"
     elif plan.launcher == "Ranks":
-        words = " ".join(plan.value).split() if plan.kind != "script" else []
+        words = " ".join(plan.program).split() if plan.kind != "script" else []
         names = {os.path.basename(word) for word in words}
         started = names & (LAUNCHERS | LAUNCHER_MODULES) or ({"accelerate launch"} if "launch" in words else set())
         if started and ("accelerate" in names or started != {"accelerate launch"}):
@@ -174,5 +175,3 @@ class Probe:
             self.version = found
             if declared and declared != found:
                 yield f"DeepSpeed {found} is installed; spec.deepspeedVersion says {declared}"
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ wait = subprocess.Popen.wait
 def checked(self, timeout=None):
     code = wait(self, timeout)
     if code is not None and code < 0 and "deepspeed.launcher.launch" in self.args:
-        sys.exit(f"deepspeed.launcher.launch was killed by signal {-code}" if code != -15 else 143)
+        sys.exit(f"ChildProcessError: deepspeed.launcher.launch was killed by signal {-code}" if code != -15 else 143)
     return code
 subprocess.Popen.wait = checked
 sys.exit(main())
@@ -49,9 +50,9 @@ def command(plan: Plan, env: Mapping[str, str]) -> list[str]:
         master = ["--master_addr", env["MASTER_ADDR"], "--master_port", env["MASTER_PORT"]]
         kind = {"script": [], "module": ["--module"], "command": ["--no_python", "--no_local_rank"]}[plan.kind]
         cli = [*python, "-c", DEEPSPEED_CLI, "--no_ssh", "--hostfile", HOSTFILE, *world, *master, *kind]
-        return [*cli, *plan.value, *plan.args]
+        return [*cli, *plan.program, *plan.args]
     start = {"script": python, "module": [*python, "-m"], "command": []}[plan.kind]
-    return [*start, *plan.value, *plan.args]
+    return [*start, *plan.program, *plan.args]
 
 
 def environment(plan: Plan, local: int) -> dict[str, str]:
@@ -101,7 +102,7 @@ def error_file(plan: Plan, local: int) -> str:
 
 def cpus() -> int:
     available = len(os.sched_getaffinity(0))
-    quota, period = (first_words("/sys/fs/cgroup/cpu.max") + ["100000"])[:2]
+    quota, period = [*first_words("/sys/fs/cgroup/cpu.max"), "100000"][:2]
     if not quota:
         quota = first_words("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")[0]
         period = first_words("/sys/fs/cgroup/cpu/cpu.cfs_period_us")[0] or "100000"
@@ -177,10 +178,8 @@ class Ranks:
 
     def signal(self, number: int) -> None:
         for group in self.groups():
-            try:
+            with contextlib.suppress(ProcessLookupError):  # its last member ended meanwhile
                 os.killpg(group, number)
-            except ProcessLookupError:
-                pass  # its last member ended meanwhile
 
     def end(self) -> None:
         """Nothing that a rank left behind outlives the agent; it may hold a pipe open."""

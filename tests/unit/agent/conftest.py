@@ -13,7 +13,9 @@ def gang(tmp_path: Path) -> Iterator[Callable[..., Gang]]:
     made: list[Gang] = []
 
     def make(**fields: Any) -> Gang:
-        made.append(Gang(directory=fields.pop("directory", tmp_path), **fields))
+        directory = tmp_path / f"gang-{len(made)}"
+        directory.mkdir()
+        made.append(Gang(directory, **fields))
         return made[-1]
 
     yield make

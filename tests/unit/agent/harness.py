@@ -102,11 +102,13 @@ class Gang:
     attempt: int = 1
     python: str = sys.executable
     agent: Path = AGENT
+    hosts: list[str] = field(default_factory=list[str])
+    port: int = 0
 
     def __post_init__(self) -> None:
         net = f"127.{random.randint(1, 254)}.{random.randint(0, 255)}"
-        self.hosts = [f"{net}.{index + 2}" for index in range(self.nodes)]
-        self.port = random.randint(20000, 29999)
+        self.hosts = self.hosts or [f"{net}.{index + 2}" for index in range(self.nodes)]
+        self.port = self.port or random.randint(20000, 29999)
         self.running: list[Running] = []
         self.code = self.directory / "code"
         self.code.mkdir(exist_ok=True)
@@ -114,12 +116,12 @@ class Gang:
             (self.code / "train.py").write_text(self.script)
 
     def write(self) -> Path:
-        etc = self.directory / f"etc-{self.attempt}"
+        etc = self.directory / "etc"
         etc.mkdir(exist_ok=True)
         (etc / "hostfile").write_text("".join(f"{host} slots={self.slots}\n" for host in self.hosts))
         if self.config is not None:
             (etc / "ds_config.json").write_text(json.dumps(self.config))
-        plan = {
+        plan: dict[str, Any] = {
             "protocol": 1,
             "job": "pretrain",
             "namespace": "ml",
@@ -145,7 +147,7 @@ class Gang:
 
     def start(self, index: int = 0, *, wrapper: tuple[str, ...] = (), **environment: str) -> Running:
         etc = self.write()
-        home = self.directory / f"pod-{self.attempt}-{index}-{len(self.running)}"
+        home = self.directory / f"pod-{index}-{len(self.running)}"
         home.mkdir()
         (home / "workspace").mkdir()
         message, output = home / "termination-log", home / "output"
@@ -170,7 +172,7 @@ class Gang:
         return running
 
     def start_all(self, **environment: str) -> list[Running]:
-        return [self.start(index, **environment) for index in range(self.nodes)]
+        return [self.start(index, wrapper=(), **environment) for index in range(self.nodes)]
 
     def run(self, **environment: str) -> list[Ended]:
         return [running.end() for running in self.start_all(**environment)]

@@ -1,0 +1,244 @@
+"""A rank fails, a pod is stopped or lost: everyone ends soon, and with the same cause."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.agent.harness import Gang
+
+Make = Callable[..., Gang]
+
+SLEEP = "import time; print('started', flush=True); time.sleep(60)"
+
+
+def when_rank(rank: int, then: str) -> str:
+    """A script whose given rank does something, while the others train on."""
+    return f"import os, sys, time, signal\nif os.environ['RANK'] == '{rank}':\n    {then}\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_exit_code_7_ends_every_pod_with_the_same_cause(gang: Make, failing: int) -> None:
+    made = gang(nodes=3, script=when_rank(failing, "print('last words', flush=True); sys.exit(7)"))
+    begun = time.monotonic()
+    ended = made.run()
+    assert time.monotonic() - begun < 5
+    assert [each.code for each in ended] == [7, 7, 7]
+    assert ended[0].cause == ended[1].cause == ended[2].cause
+    assert ended[0].cause == {
+        "protocol": 1,
+        "reason": "RankFailed",
+        "rank": failing,
+        "exitCode": 7,
+        "signal": None,
+        "signature": "exit code 7",
+        "index": failing,
+        "pod": f"pretrain-1-{failing}",
+        "node": f"node{failing}",
+        "deepspeed": None,
+        "generation": 1,
+    }
+    assert ended[failing].log_tail == "last words\n"
+
+
+def test_a_traceback_is_the_signature(gang: Make) -> None:
+    (ended,) = gang(script="def step():\n    raise ValueError('loss is NaN')\nstep()").run()
+    assert (ended.code, ended.cause["signature"]) == (1, "ValueError: loss is NaN")
+    assert "in step" in ended.log_tail
+
+
+@pytest.mark.parametrize(
+    ("script", "signature"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def f(:", "SyntaxError: invalid syntax"),
+        ("class Stop(Exception): pass\nraise Stop", "Stop"),
+        (
+            "try: 1 / 0\nexcept ZeroDivisionError: import traceback; traceback.print_exc()\nraise SystemExit(4)",
+            "exit code 4",
+        ),
+        ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line"),
+        (
+            "import json, os; m = {'message': 'CUDA error: ECC', 'extraInfo': {}}\n"
+            "json.dump({'message': m}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')); raise SystemExit(1)",
+            "CUDA error: ECC",
+        ),
+        ("import os; os.abort()", "killed by signal 6 (SIGABRT): Fatal Python error: Aborted"),
+    ],
+)
+def test_signatures(gang: Make, script: str, signature: str) -> None:
+    (ended,) = gang(script=script).run()
+    assert ended.cause["signature"] == signature
+
+
+def test_a_module_that_is_not_there_is_named(gang: Make) -> None:
+    (ended,) = gang(plan={"program": {"kind": "module", "value": ["no.such"]}}).run()
+    assert "No module named 'no'" in ended.cause["signature"]
+
+
+def test_kill_9_of_a_rank_is_reported_as_a_signal(gang: Make) -> None:
+    ended = gang(nodes=2, script=when_rank(1, "os.kill(os.getpid(), 9)")).run()
+    assert [each.code for each in ended] == [137, 137]
+    assert ended[0].cause == ended[1].cause
+    cause = ended[0].cause
+    assert (cause["signal"], cause["exitCode"], cause["rank"]) == (9, None, 1)
+    assert cause["signature"].startswith("killed by signal 9 (SIGKILL)")
+
+
+def test_the_first_of_several_ranks_is_the_cause(gang: Make) -> None:
+    script = (
+        "import os, sys, time; time.sleep(0.2 * (3 - int(os.environ['RANK']))); sys.exit(10 + int(os.environ['RANK']))"
+    )
+    ended = gang(nodes=2, slots=2, script=script).run()
+    assert {each.cause["rank"] for each in ended} == {3}
+    assert {each.code for each in ended} == {13}
+
+
+def test_a_rank_that_fails_because_another_did_is_not_the_cause(gang: Make) -> None:
+    # Rank 0 sees the connection break, and is gone before rank 1 has finished dying.
+    broken = "raise ConnectionResetError('Connection reset by peer')"
+    script = when_rank(0, broken).replace("time.sleep(60)", "time.sleep(0.5); raise ValueError('out of range')")
+    ended = gang(nodes=2, script=script).run()
+    assert [each.cause["signature"] for each in ended] == ["ValueError: out of range"] * 2
+    assert [each.cause["rank"] for each in ended] == [1, 1]
+    ended = gang(slots=2, script=script).run()
+    assert ended[0].cause["rank"] == 1
+
+
+def test_a_broken_connection_is_the_cause_when_nobody_else_fails(gang: Make) -> None:
+    ended = gang(nodes=2, script=when_rank(0, "raise ConnectionResetError('Connection reset by peer')")).run()
+    assert {each.cause["signature"] for each in ended} == {"ConnectionResetError: Connection reset by peer"}
+
+
+def test_ranks_that_ignore_sigterm_are_killed(gang: Make) -> None:
+    script = when_rank(1, "time.sleep(0.3); sys.exit(7)").replace(
+        "\nif", "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nif"
+    )
+    begun = time.monotonic()
+    ended = gang(nodes=2, slots=2, script=script).run()
+    assert time.monotonic() - begun < 5.5
+    assert [each.code for each in ended] == [7, 7]
+
+
+def test_a_peers_failure_after_own_success_is_everyones(gang: Make) -> None:
+    script = "import os, sys, time; r = int(os.environ['RANK']); time.sleep(r); sys.exit(7 * r)"
+    ended = gang(nodes=2, script=script).run()
+    assert [(each.code, each.cause["rank"]) for each in ended] == [(7, 1), (7, 1)]
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_sigterm_from_outside(gang: Make, stopped: int) -> None:
+    script = """
+import signal, sys, time
+def save(*_):
+    print("saved a checkpoint", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("started", flush=True)
+time.sleep(60)
+"""
+    made = gang(nodes=2, script=script)
+    running = made.start_all()
+    for each in running:
+        each.wait_for_output("started")
+    running[stopped].signal(signal.SIGTERM)
+    ended = [each.end(5) for each in running]
+    assert [each.code for each in ended] == [143, 143]
+    assert ended[0].cause == ended[1].cause
+    assert (ended[0].cause["reason"], ended[0].cause["index"]) == ("Terminated", stopped)
+    assert all("saved a checkpoint" in each.output for each in ended)
+
+
+def test_a_rank_that_ignores_a_sigterm_from_outside_is_killed_before_the_grace_ends(gang: Make) -> None:
+    script = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP
+    running = gang(script=script, plan={"terminationGraceSeconds": 7}).start()
+    running.wait_for_output("started")
+    running.signal(signal.SIGTERM)
+    ended = running.end(6)
+    assert ended.code == 143
+    assert 1.5 < ended.seconds < 4
+
+
+def test_sigterm_before_the_ranks_start(gang: Make) -> None:
+    running = gang(nodes=2).start()
+    running.wait_for(lambda: running.ask("/livez") == 200)
+    running.signal(signal.SIGTERM)
+    assert (running.end(5).code, running.end().cause["reason"]) == (143, "Terminated")
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_silent_peer_is_lost_and_named_and_so_it_is_to_itself(gang: Make, lost: int) -> None:
+    made = gang(nodes=2, script=SLEEP, plan={"fenceSeconds": 3})
+    running = made.start_all()
+    for each in running:
+        each.wait_for_output("started")
+    running[lost].signal(signal.SIGSTOP)
+    other = running[1 - lost].end(10)
+    assert (other.code, other.cause["reason"], other.cause["index"]) == (1, "PeerLost", lost)
+    assert other.cause["node"] == f"node{lost}"
+    assert f"pod pretrain-1-{lost} (host {made.hosts[lost]})" in other.cause["signature"]
+    running[lost].signal(signal.SIGCONT)
+    fenced = running[lost].end(10)
+    assert (fenced.code, fenced.cause["reason"]) == (1, "PeerLost")
+
+
+def test_a_pod_that_vanished_is_lost(gang: Make) -> None:
+    made = gang(nodes=2, script=SLEEP, plan={"fenceSeconds": 2})
+    running = made.start_all()
+    for each in running:
+        each.wait_for_output("started")
+    running[1].signal(signal.SIGKILL)
+    assert running[0].end(10).cause["reason"] == "PeerLost"
+
+
+def test_zombies_and_orphans_are_reaped_by_the_first_process(gang: Make) -> None:
+    script = """
+import os, subprocess, time
+for _ in range(20):
+    subprocess.run(["sh", "-c", "sleep 0.1 &"])
+time.sleep(1)
+states = [open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()[0] for p in os.listdir("/proc") if p.isdigit()]
+print("zombies:", states.count("Z"), "first:", os.getppid())
+"""
+    running = gang(script=script).start(wrapper=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))
+    ended = running.end()
+    assert (ended.code, "zombies: 0 first: 1" in ended.output) == (0, True), ended.output
+
+
+def test_sigterm_reaches_the_ranks_when_the_agent_is_the_first_process(gang: Make) -> None:
+    made = gang(script=SLEEP)
+    running = made.start(wrapper=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))
+    running.wait_for_output("started")
+    first = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()[0]
+    os.kill(int(first), signal.SIGTERM)
+    assert running.end(5).code == 143
+
+
+def test_grandchildren_end_with_their_rank(gang: Make) -> None:
+    script = (
+        "import subprocess, sys; p = subprocess.Popen(['sleep', '61']); print('child', p.pid, flush=True); sys.exit(7)"
+    )
+    (ended,) = gang(script=script).run()
+    child = ended.output.split("child ")[1].split()[0]
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_the_message_is_bounded_and_the_object_first(gang: Make) -> None:
+    script = "for i in range(500): print('log line', i, '漢字' * 10)\nraise ValueError('漢' * 2000)"
+    (ended,) = gang(script=script).run(DEEPSPEED_OPERATOR_NODE="n" * 250, DEEPSPEED_OPERATOR_POD="p" * 60)
+    assert len(ended.message) <= 4000
+    assert len(ended.message) > 3900
+    assert len(ended.message.split(b"\n")[0]) <= 1000
+    assert ended.cause["signature"].startswith("ValueError: 漢")
+    assert ended.log_tail.endswith("漢\n")
+
+
+def test_an_error_of_the_agents_own_is_told(gang: Make) -> None:
+    made = gang(plan={"protocol": 9})
+    (ended,) = made.run()
+    assert (ended.code, ended.cause["reason"]) == (1, "AgentError")
+    assert "protocol 9" in ended.cause["signature"]

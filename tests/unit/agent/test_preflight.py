@@ -1,0 +1,122 @@
+"""What is wrong before any rank starts ends the run with words that help, or is a warning in the state."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.agent.harness import Gang
+
+Make = Callable[..., Gang]
+
+
+def test_a_missing_script_is_shown_with_what_is_there(gang: Make) -> None:
+    made = gang(nodes=2, plan={"program": {"kind": "script", "value": ["trian.py"]}})
+    for index in range(12):
+        (made.code / f"a{index:02}.txt").touch()
+    ended = made.run()
+    assert [each.cause["reason"] for each in ended] == ["ScriptNotFound"] * 2
+    text = ended[0].cause["signature"]
+    assert text.startswith(f"script 'trian.py' not found: {made.code} (the working directory) has: a00.txt, a01.txt")
+    assert text.endswith("a09.txt, …")
+    assert all(each.code == 1 for each in ended)
+
+
+def test_a_missing_interpreter(gang: Make) -> None:
+    (ended,) = gang(plan={"python": "python9"}).run()
+    assert (ended.code, ended.cause["reason"]) == (1, "PythonNotFound")
+    assert "python9" in ended.cause["signature"]
+
+
+def test_a_missing_command(gang: Make) -> None:
+    (ended,) = gang(plan={"program": {"kind": "command", "value": ["no-such-command"]}}).run()
+    assert (ended.code, ended.cause["reason"]) == (1, "ScriptNotFound")
+
+
+def test_a_command_that_cannot_be_executed(gang: Make) -> None:
+    made = gang(plan={"program": {"kind": "command", "value": ["./broken"]}})
+    (made.code / "broken").write_bytes(b"\x00\x01")
+    (made.code / "broken").chmod(0o755)
+    (ended,) = made.run()
+    assert (ended.code, ended.cause["reason"]) == (1, "Preflight")
+    assert "broken" in ended.cause["signature"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("WORLD_SIZE", "16"), ("RANK", "5"), ("LOCAL_RANK", "3")])
+def test_another_world_in_the_environment_is_refused(gang: Make, name: str, value: str) -> None:
+    (ended,) = gang().run(**{name: value})
+    assert (ended.code, ended.cause["reason"]) == (1, "WorldMismatch")
+    assert f'{name} is already set to "{value}"' in ended.cause["signature"]
+
+
+def test_the_same_world_in_the_environment_is_fine(gang: Make) -> None:
+    (ended,) = gang().run(WORLD_SIZE="1", RANK="0", LOCAL_RANK="0")
+    assert ended.code == 0
+
+
+def test_a_hostfile_of_another_world_is_refused(gang: Make) -> None:
+    made = gang(nodes=2, slots=2, plan={"slotsPerNode": 4})
+    assert {each.cause["reason"] for each in made.run()} == {"WorldMismatch"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "slots", "reason"),
+    [
+        ("CUDA_VISIBLE_DEVICES", "0,1", 4, "Preflight"),
+        ("CUDA_VISIBLE_DEVICES", "0,1", 2, "Completed"),
+        ("CUDA_VISIBLE_DEVICES", "", 2, "Completed"),
+        ("CUDA_VISIBLE_DEVICES", "-1", 2, "Completed"),
+    ],
+)
+def test_ranks_need_a_device_each(gang: Make, variable: str, value: str, slots: int, reason: str) -> None:
+    (ended,) = gang(slots=slots).run(**{variable: value})
+    assert ended.cause["reason"] == reason
+
+
+def test_a_failed_preflight_of_one_pod_ends_all(gang: Make) -> None:
+    made = gang(nodes=2)
+    ended = [made.start(0), made.start(1, WORLD_SIZE="3")]
+    causes = [each.end().cause for each in ended]
+    assert [cause["reason"] for cause in causes] == ["WorldMismatch"] * 2
+    assert [cause["index"] for cause in causes] == [1, 1]
+
+
+def test_a_port_in_use_is_said(gang: Make) -> None:
+    made = gang(script="import time; time.sleep(7)")
+    first = made.start()
+    first.wait_until_ready()
+    second = made.start(DEEPSPEED_OPERATOR_POD_UID="another").end()
+    assert (second.code, second.cause["reason"]) == (1, "Preflight")
+    assert f"agent port {made.port}: Address already in use" in second.cause["signature"]
+    assert first.end().code == 0
+
+
+def test_a_stale_configuration_in_the_working_directory_is_a_warning(gang: Make) -> None:
+    made = gang()
+    (made.code / "ds_config.json").write_text('{"train_batch_size": 1}')
+    (ended,) = made.run()
+    assert ended.code == 0
+    assert "ds_config.json differs from the job's configuration" in ended.output
+    assert (made.code / "ds_config.json").read_text() == '{"train_batch_size": 1}'
+
+
+def command(*words: str) -> dict[str, Any]:
+    return {"program": {"kind": "command", "value": ["echo", *words]}}
+
+
+@pytest.mark.parametrize(
+    ("words", "launches"),
+    [
+        (["torchrun", "train.py"], True),
+        (["/opt/bin/deepspeed", "train.py"], True),
+        (["accelerate", "launch", "train.py"], True),
+        (["sh", "-c", "exec llamafactory-cli train x.yaml"], True),
+        (["python", "-m", "torch.distributed.run"], True),
+        (["python", "train.py", "--deepspeed", "ds.json"], False),
+        (["accelerate", "config"], False),
+        (["rocket", "launch"], False),
+    ],
+)
+def test_a_command_that_launches_by_itself_is_a_warning(gang: Make, words: list[str], launches: bool) -> None:
+    (ended,) = gang(plan=command(*words)).run()
+    assert ("use training.launcher None" in ended.output) is launches

@@ -1,0 +1,210 @@
+"""Who may join, who is waited for, and what is said of those who never come."""
+
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.unit.agent.harness import AGENT, Gang
+
+Make = Callable[..., Gang]
+UNRESOLVABLE = "no-such-host.invalid"
+
+
+def test_who_is_missing_at_the_deadline_is_named_by_all(gang: Make) -> None:
+    made = gang(nodes=14, plan={"startupDeadlineSeconds": 1})
+    running = [made.start(0), made.start(2)]
+    ended = [each.end(12) for each in running]
+    cause = ended[0].cause
+    assert (cause["reason"], cause["index"], cause["pod"]) == ("PeersMissing", 1, "pretrain-1-1")
+    named = ", ".join(made.hosts[index] for index in [1, *range(3, 12)])
+    assert cause["signature"] == f"12 of 14 hosts did not start within 1 s: {named}, …"
+    assert ended[1].cause == cause
+    assert [each.code for each in ended] == [1, 1]
+
+
+def test_a_host_that_does_not_resolve_is_named(gang: Make) -> None:
+    made = gang(nodes=2, plan={"startupDeadlineSeconds": 1})
+    made.hosts[0] = UNRESOLVABLE
+    ended = made.start(1).end(12)
+    assert (ended.code, ended.cause["reason"], ended.cause["index"]) == (1, "HostNotResolved", 0)
+    assert UNRESOLVABLE in ended.cause["signature"]
+
+
+def test_rank_0_waits_until_its_own_name_resolves(gang: Make) -> None:
+    made = gang(plan={"startupDeadlineSeconds": 1})
+    made.hosts[0] = UNRESOLVABLE
+    assert made.start(0).end(12).cause["reason"] == "HostNotResolved"
+
+
+def test_rank_0_that_never_starts_is_missing(gang: Make) -> None:
+    made = gang(nodes=2, plan={"startupDeadlineSeconds": 1})
+    ended = made.start(1).end(12)
+    assert (ended.cause["reason"], ended.cause["index"]) == ("PeersMissing", 0)
+    assert made.hosts[0] in ended.cause["signature"]
+
+
+def test_peers_may_come_in_any_order_and_late(gang: Make) -> None:
+    made = gang(nodes=3)
+    running = [made.start(2)]
+    time.sleep(0.3)
+    running.append(made.start(0))
+    time.sleep(0.3)
+    running.append(made.start(1))
+    assert [each.end().code for each in running] == [0, 0, 0]
+
+
+def test_an_agent_of_an_older_attempt_is_superseded(gang: Make) -> None:
+    new = gang(nodes=2, attempt=2)
+    old = gang(nodes=2, attempt=1, hosts=new.hosts, port=new.port)
+    waiting = new.start(0)
+    waiting.wait_for(lambda: waiting.ask("/livez") == 200)
+    stale = old.start(1).end(5)
+    assert (stale.code, stale.cause["reason"]) == (1, "Superseded")
+    assert "attempt 2" in stale.cause["signature"]
+    assert waiting.get("/state")[1]["hosts"]["registered"] == 1
+    joined = new.start(1)
+    assert [waiting.end().code, joined.end().code] == [0, 0]
+
+
+def test_another_jobs_agent_is_refused_with_the_reason(gang: Make) -> None:
+    here = gang(nodes=2)
+    other = gang(nodes=2, hosts=here.hosts, port=here.port, plan={"uid": "other-uid", "startupDeadlineSeconds": 1})
+    here.start(0)
+    ended = other.start(1).end(12)
+    assert ended.cause["reason"] == "PeersMissing"
+    assert "refused this pod: job uid other-uid attempt 1; here is job-uid attempt 1" in ended.cause["signature"]
+
+
+def test_a_replaced_pod_takes_its_index_before_the_start_and_not_after(gang: Make) -> None:
+    made = gang(nodes=3, script="import time; time.sleep(2)", plan={"startupDeadlineSeconds": 1})
+    made.write()
+    hub = gang(nodes=3, hosts=made.hosts, port=made.port, script="import time; time.sleep(2)")
+    first = hub.start(0)
+    lost = hub.start(1)
+    first.wait_for(lambda: first.get("/state")[1]["hosts"]["registered"] == 2 if first.ask("/livez") else False)
+    lost.process.kill()
+    replacement = hub.start(1, DEEPSPEED_OPERATOR_POD_UID="replacement")
+    second = hub.start(2)
+    second.wait_until_ready()
+    replacement.wait_until_ready()
+    intruder = made.start(2, DEEPSPEED_OPERATOR_POD_UID="intruder")
+    assert "agent port" in intruder.end(12).cause["signature"]
+    assert [each.end().code for each in (first, replacement, second)] == [0, 0, 0]
+
+
+def load(module: str) -> ModuleType:
+    """A module of the agent, whose siblings import each other by plain name."""
+    sys.path.insert(0, str(AGENT))
+    try:
+        return importlib.import_module(module)
+    finally:
+        sys.path.remove(str(AGENT))
+
+
+def hub(nodes: int, **plan: Any) -> Any:
+    raw: dict[str, Any] = {
+        "protocol": 1,
+        "job": "pretrain",
+        "uid": "job-uid",
+        "attempt": 1,
+        "nodes": nodes,
+        "slotsPerNode": 8,
+        "launcher": "Ranks",
+        "program": {"kind": "script", "value": ["train.py"]},
+        "args": [],
+        "python": "python3",
+        "configPath": None,
+        "integration": "None",
+        "files": False,
+        "deepspeedVersion": None,
+        "agentPort": 1,
+        "masterPort": 2,
+        "startupDeadlineSeconds": 60,
+        "terminationGraceSeconds": 30,
+        **plan,
+    }
+    hostfile = "".join(f"pretrain-1-{index}.pretrain slots=8\n" for index in range(nodes))
+    plan_ = load("dso_plan").Plan(raw, hostfile, {"DEEPSPEED_OPERATOR_INDEX": "0"})
+    return load("dso_gang").Gang(plan_, 0.0)
+
+
+def beat(index: int, phase: str = "Waiting", **more: Any) -> dict[str, Any]:
+    pod = {"pod": f"pretrain-1-{index}", "podUid": f"uid-{index}", "node": f"node{index}"}
+    return {"protocol": 1, "uid": "job-uid", "attempt": 1, "index": index, "phase": phase, "cause": None, **pod, **more}
+
+
+def test_after_the_release_another_pod_of_the_same_index_is_refused() -> None:
+    gang = hub(2)
+    gang.beat(beat(0), 1.0)
+    gang.beat(beat(1), 1.0)
+    status, answer = gang.beat(beat(1, podUid="intruder"), 2.0)
+    assert status == 409
+    assert "the ranks run, with pod pretrain-1-1 uid uid-1 as index 1" in answer["refused"]
+
+
+def test_a_thousand_agents_cost_rank_0_little_and_in_proportion() -> None:
+    def seconds(nodes: int) -> float:
+        gang = hub(nodes)
+        begun = time.process_time()
+        for index in range(nodes):
+            gang.beat(beat(index), 1.0)
+        assert gang.released
+        for moment in range(2, 7):
+            for index in range(nodes):
+                assert gang.beat(beat(index, "Running"), float(moment))[0] == 200
+            gang.check(float(moment))
+        return time.process_time() - begun
+
+    small, large = seconds(500), seconds(4000)
+    assert large < 1.0
+    assert large < 8 * small * 3
+
+
+@pytest.mark.parametrize(("phase", "lost"), [("Running", True), ("Finished", False)])
+def test_only_who_still_runs_owes_signs_of_life(phase: str, lost: bool) -> None:
+    gang = hub(3)
+    for index in range(3):
+        gang.beat(beat(index), 1.0)
+    gang.beat(beat(1, phase), 2.0)
+    for moment in range(3, 40):
+        gang.beat(beat(0, "Running"), float(moment))
+        gang.beat(beat(2, "Running"), float(moment))
+        gang.check(float(moment))
+    assert (gang.cause is not None) is lost
+    assert not lost or (gang.cause["reason"], gang.cause["node"]) == ("PeerLost", "node1")
+
+
+def test_beats_are_held_longer_the_more_nodes_there_are() -> None:
+    assert [hub(nodes).plan.beat for nodes in (1, 100, 1000, 10000)] == [1.0, 1.0, 2.0, 5.0]
+
+
+@pytest.mark.parametrize("nodes", [200])
+def test_two_hundred_agents_start_within_a_second_of_the_last(gang: Make, nodes: int) -> None:
+    """One real rank 0; its peers are bare calls, held open like real ones."""
+    made = gang(nodes=nodes, script="import time; time.sleep(30)", plan={"startupDeadlineSeconds": 60})
+    first = made.start(0)
+    first.wait_for(lambda: first.ask("/livez") == 200)
+    http = load("dso_http")
+    address = [(2, 1, 6, "", (made.hosts[0], made.port))]
+    answers: list[Any] = []
+
+    def call(index: int) -> None:
+        answers.append(http.post(address, "/beat", beat(index, wait=True), 20))
+
+    callers = [threading.Thread(target=call, args=(index,)) for index in range(1, nodes - 1)]
+    for caller in callers:
+        caller.start()
+    first.wait_for(lambda: first.get("/state")[1]["hosts"]["registered"] == nodes - 1, 15)
+    begun = time.monotonic()
+    call(nodes - 1)
+    first.wait_until_ready()
+    assert time.monotonic() - begun < 1
+    for caller in callers:
+        caller.join()
+    assert len(answers) == nodes - 1

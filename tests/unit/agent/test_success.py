@@ -1,0 +1,192 @@
+"""A gang that trains: what its ranks are given, and what the operator reads of it."""
+
+import signal
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.agent.harness import AGENT, CONFIG, PRINT_ENVIRONMENT, Gang, interpreters
+
+Make = Callable[..., Gang]
+
+
+@pytest.mark.parametrize("python", interpreters())
+def test_two_pods_train_on_every_python_from_3_8(gang: Make, python: str) -> None:
+    ended = gang(nodes=2, python=python).run()
+    assert [each.code for each in ended] == [0, 0]
+    assert "trained\n" in ended[0].output
+    assert "[rank 1] trained\n" in ended[1].output
+
+
+def test_success_leaves_only_the_short_message(gang: Make) -> None:
+    (ended,) = gang().run()
+    assert ended.cause == {"protocol": 1, "reason": "Completed", "deepspeed": None}
+    assert b"\n" not in ended.message
+
+
+def test_each_rank_has_its_place_in_the_world(gang: Make) -> None:
+    made = gang(nodes=2, slots=2, script=PRINT_ENVIRONMENT)
+    ended = made.run()
+    ranks = {env["RANK"]: env for each in ended for env in each.environments}
+    assert sorted(ranks) == ["0", "1", "2", "3"]
+    last = ranks["3"]
+    assert {name: last[name] for name in WORLD} == WORLD
+    assert last["MASTER_ADDR"] == made.hosts[0]
+    assert last["DEEPSPEED_CONFIG"] == str(made.directory / "etc/ds_config.json")
+    assert int(last["OMP_NUM_THREADS"]) >= 1
+    assert ranks["2"]["TORCHELASTIC_ERROR_FILE"] != last["TORCHELASTIC_ERROR_FILE"]
+    assert not {"NNODES", "NPROC_PER_NODE", "PET_NNODES", "ACCELERATE_USE_DEEPSPEED"} & set(last)
+
+
+WORLD = {
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "LOCAL_SIZE": "2",
+    "GROUP_RANK": "1",
+    "NODE_RANK": "1",
+    "CROSS_RANK": "1",
+    "CROSS_SIZE": "2",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "pretrain-1",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONFAULTHANDLER": "1",
+}
+
+
+def test_a_variable_that_is_already_set_wins_and_is_named(gang: Make) -> None:
+    (ended,) = gang(script=PRINT_ENVIRONMENT).run(MASTER_PORT="4711", OMP_NUM_THREADS="3", CUDA_VISIBLE_DEVICES="MIG-x")
+    (env,) = ended.environments
+    assert (env["MASTER_PORT"], env["OMP_NUM_THREADS"], env["CUDA_VISIBLE_DEVICES"]) == ("4711", "3", "MIG-x")
+    assert 'MASTER_PORT is already set to "4711" in the container and kept' in ended.output
+
+
+@pytest.mark.parametrize(
+    ("integration", "variables"),
+    [
+        ("Accelerate", ["ACCELERATE_USE_DEEPSPEED", "ACCELERATE_DEEPSPEED_CONFIG_FILE"]),
+        ("Lightning", ["PL_DEEPSPEED_CONFIG_PATH"]),
+    ],
+)
+def test_an_integration_is_told_where_the_configuration_is(gang: Make, integration: str, variables: list[str]) -> None:
+    (ended,) = gang(script=PRINT_ENVIRONMENT, plan={"integration": integration}).run()
+    (env,) = ended.environments
+    assert [env[name] for name in variables][-1] == env["DEEPSPEED_CONFIG"]
+    assert not [name for name in env if name.startswith("ACCELERATE_") and name not in variables]
+
+
+def test_no_configuration_no_variable(gang: Make) -> None:
+    (ended,) = gang(script=PRINT_ENVIRONMENT, config=None).run()
+    assert "DEEPSPEED_CONFIG" not in ended.environments[0]
+
+
+def test_arguments_expand_by_the_rules_of_kubernetes(gang: Make) -> None:
+    arguments = ["--rank=$(RANK)", "$$(RANK)", "$(NO_SUCH_NAME)", "$HOME", "a$(WORLD_SIZE)b$(NODE_RANK)", "$(", "$$"]
+    made = gang(script="import json, sys; print(json.dumps(sys.argv[1:]))", plan={"args": arguments})
+    (ended,) = made.run()
+    assert '["--rank=0", "$(RANK)", "$(NO_SUCH_NAME)", "$HOME", "a1b0", "$(", "$"]' in ended.output
+
+
+def test_a_module_and_a_command_run_like_a_script(gang: Make) -> None:
+    (module,) = gang(plan={"program": {"kind": "module", "value": ["train"]}}).run()
+    assert "trained" in module.output
+    command = {"kind": "command", "value": ["sh", "-c", "echo rank $RANK of $0"]}
+    made = gang(slots=2, plan={"program": command, "args": ["$(WORLD_SIZE)"], "python": "no-python"})
+    (ended,) = made.run()
+    assert "rank 0 of 2\n" in ended.output
+    assert "[rank 1] rank 1 of 2\n" in ended.output
+
+
+def mount(directory: Path, files: dict[str, str]) -> None:
+    """Files as a ConfigMap volume shows them: links into ..data."""
+    data = directory / "files" / "..2026"
+    data.mkdir(parents=True)
+    (directory / "files" / "..data").symlink_to("..2026")
+    for name, text in files.items():
+        (data / name).write_text(text)
+        (directory / "files" / name).symlink_to(f"..data/{name}")
+
+
+def test_user_files_are_copied_beside_the_configuration_into_a_writable_directory(gang: Make) -> None:
+    script = "import helper, json, os; open('checkpoint', 'w'); print(os.getcwd(), json.load(open('ds_config.json')))"
+    made = gang(plan={"files": True, "program": {"kind": "script", "value": ["job.py"]}})
+    mount(made.directory, {"job.py": script, "helper.py": "", "ds_config.json": "{}"})
+    (ended,) = made.run()
+    assert ended.code == 0, ended.output
+    assert f"/workspace {CONFIG}" in ended.output
+    assert "ds_config.json differs from the job's configuration: replaced by the job's" in ended.output
+
+
+def test_state_and_readiness_over_http(gang: Make) -> None:
+    made = gang(nodes=2, script="import time; time.sleep(60)", plan={"deepspeedVersion": "0.19.8"})
+    first = made.start(0)
+    first.wait_for(lambda: first.ask("/livez") == 200)
+    first.wait_for(lambda: first.get("/state")[1]["hosts"]["registered"] == 1)
+    assert first.ask("/readyz") == 503
+    status, state = first.get("/state")
+    assert (status, state["phase"], state["ranks"]) == (200, "Waiting", [])
+    assert (state["hosts"]["expected"], state["missing"]) == (2, [made.hosts[1]])
+    second = made.start(1)
+    second.wait_until_ready()
+    first.wait_until_ready()
+    state = second.get("/state")[1]
+    assert (state["phase"], state["job"], state["uid"], state["attempt"]) == ("Running", "pretrain", "job-uid", 1)
+    assert state["index"] == 1
+    assert [(rank["rank"], rank["exitCode"]) for rank in state["ranks"]] == [(1, None)]
+    assert first.ask("/nothing") == 404
+    first.signal(signal.SIGTERM)
+    first.wait_for(lambda: first.ask("/readyz") != 200)
+
+
+def package(directory: Path, name: str, files: dict[str, str]) -> str:
+    """A package directory for PYTHONPATH; returns the path."""
+    root = directory / "packages"
+    for file, text in files.items():
+        path = root / name / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(root)
+
+
+def test_the_installed_deepspeed_is_reported_and_compared(gang: Make, tmp_path: Path) -> None:
+    path = package(tmp_path, "deepspeed-0.18.9.dist-info", {"METADATA": ""})
+    made = gang(script="import time; time.sleep(0.5)", plan={"deepspeedVersion": "0.19.8"})
+    running = made.start(PYTHONPATH=path)
+    running.wait_for(lambda: running.ask("/readyz") == 200 and running.get("/state")[1]["deepspeed"] is not None)
+    warning = "DeepSpeed 0.18.9 is installed; spec.deepspeedVersion says 0.19.8"
+    assert warning in running.get("/state")[1]["warnings"]
+    assert running.end().cause["deepspeed"] == "0.18.9"
+
+
+def test_user_modules_cannot_stand_in_for_the_agents_and_the_ranks_still_see_them(gang: Make, tmp_path: Path) -> None:
+    names = ["queue.py", "json.py", "socket.py"]
+    path = package(tmp_path, "", dict.fromkeys(names, "print('the user module')"))
+    (ended,) = gang(script="import queue, sys; print(sys.path)").run(PYTHONPATH=path)
+    assert ended.code == 0, ended.output
+    assert ended.output.count("the user module") == 1
+    assert str(AGENT) not in ended.output
+
+
+def test_a_gang_ends_together_when_rank_0_is_first(gang: Make) -> None:
+    made = gang(nodes=3, script="import os, time; time.sleep(float(os.environ['RANK'])); print('done')")
+    ended = made.run()
+    assert [each.code for each in ended] == [0, 0, 0]
+    assert [each.cause["reason"] for each in ended] == ["Completed"] * 3
+
+
+def test_a_gang_ends_together_when_rank_0_is_last(gang: Make) -> None:
+    made = gang(nodes=3, script="import os, time; time.sleep(2 - float(os.environ['RANK']))")
+    assert [each.code for each in made.run()] == [0, 0, 0]
+
+
+def test_one_archive_runs_like_the_directory(gang: Make, tmp_path: Path) -> None:
+    path = tmp_path / "agent"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in AGENT.glob("*.py"):
+            archive.write(file, file.name)
+    assert path.stat().st_size <= 24 * 1024, "in base64 it is to fit 32 KB"
+    (ended,) = gang(agent=path).run()
+    assert ended.code == 0, ended.output
