@@ -6,7 +6,7 @@ from pydantic import Field
 
 from deepspeed_operator.api.markers import Cel
 from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
-from deepspeed_operator.api.spec import DeepSpeedJobSpec, Model
+from deepspeed_operator.api.spec import ONE_CONFIG_SOURCE, DeepSpeedJobSpec, Model
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 
 # While a run is not terminal its definition stays: only `suspend`, or everything together with `runId`, may change.
@@ -69,7 +69,9 @@ class DeepSpeedJob(Model):
 class DeepSpeedJobSchema(Model):
     """The part of a DeepSpeedJob that the CRD describes, with the rules that see the whole object."""
 
-    spec: DeepSpeedJobSpec = Field(description="What to train, where, and with which DeepSpeed configuration.")
+    spec: Annotated[DeepSpeedJobSpec, ONE_CONFIG_SOURCE] = Field(
+        description="What to train, where, and with which DeepSpeed configuration."
+    )
     status: DeepSpeedJobStatus | None = Field(default=None, description="What is the case, why, and what came of it.")
 
 

@@ -1,0 +1,319 @@
+"""A real API server takes the CRD, and refuses with a telling message whatever breaks one of its constraints.
+
+The CRD is installed under a group of the test's own, so that no operator acts on what is stored here.
+"""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deepspeed_operator.api.crd import custom_resource_definition, root_schema
+from deepspeed_operator.api.names import GROUP, PLURAL
+from tests.cluster.api import ApiError
+from tests.cluster.cluster import Cluster
+from tests.e2e.kube import Json, eventually
+
+TEST_GROUP = f"constraints.{GROUP}"
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NAMESPACE = "default"
+JOBS = f"/apis/{TEST_GROUP}/v1alpha1/namespaces/{NAMESPACE}/{PLURAL}"
+MOMENT = "2026-01-01T00:00:00Z"
+
+# One valid object that has every field, but for those that exclude each other.
+FULL: Json = {
+    "metadata": {"name": "full"},
+    "spec": {
+        "nodes": 2,
+        "slotsPerNode": 1,
+        "image": "image",
+        "training": {
+            "script": "train.py",
+            "args": ["--deepspeed"],
+            "configPath": "/app/ds.json",
+            "integration": "None",
+            "launcher": "Ranks",
+            "python": "python3",
+            "files": {"configMap": "code"},
+        },
+        "dsConfigFrom": {"configMap": "configs", "key": "ds.json"},
+        "deepspeedVersion": "0.19.8",
+        "sharedMemory": "16Gi",
+        "template": {"spec": {"containers": []}},
+        "suspend": True,
+        "lifecycle": {"startupDeadlineSeconds": 60},
+        "runId": "1",
+    },
+    "status": {
+        "state": "Running",
+        "runId": "1",
+        "startTime": MOMENT,
+        "attemptTime": MOMENT,
+        "completionTime": MOMENT,
+        "deepspeedVersion": "0.19.8",
+        "configDigest": "sha256:0",
+        "world": {"nodes": 1, "slotsPerNode": 1, "size": 1, "dataParallel": 1},
+        "failure": {"reason": "RankFailed", "message": "boom", "pod": "a", "node": "b"},
+        "findings": [{"level": "advice", "path": "spec", "message": "m", "fix": "f"}],
+        "conditions": [
+            {
+                "type": "Running",
+                "status": "True",
+                "reason": "R",
+                "message": "m",
+                "lastTransitionTime": MOMENT,
+                "observedGeneration": 1,
+            }
+        ],
+    },
+}
+KINDS = ("minimum", "maximum", "minLength", "maxLength", "pattern", "enum", "minItems", "maxItems")
+# What the server says of a value that breaks a constraint of this kind.
+WORDS = {
+    "minimum": "should be greater than or equal to {}",
+    "maximum": "should be less than or equal to {}",
+    "minLength": "should be at least {} chars long",
+    "maxLength": "may not be more than {} bytes",
+    "pattern": "should match '{}'",
+    "enum": "supported values: ",
+    "minItems": "should have at least {} items",
+    "maxItems": "must have at most {} items",
+    "required": "Required value",
+}
+
+
+def constraints(schema: Json, path: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Every constraint of the schema: path, kind, value."""
+    yield from ((path, kind, schema[kind]) for kind in KINDS if kind in schema)
+    for name, child in schema.get("properties", {}).items():
+        below = f"{path}.{name}".lstrip(".")
+        if name in schema.get("required", []):
+            yield below, "required", None
+        yield from constraints(child, below)
+    if "items" in schema:
+        yield from constraints(schema["items"], f"{path}[]")
+
+
+CONSTRAINTS = list(constraints(root_schema()))
+
+
+def edited(body: Json, path: str, value: Any) -> Json:
+    """A copy with this value at the path, without the field for None. `[]` is the list's first item."""
+    changed = copy.deepcopy(body)
+    *parents, last = path.replace("[]", ".[]").split(".")
+    place: Any = changed
+    for name in parents:
+        place = place[0] if name == "[]" else place[name]
+    if last == "[]":
+        place[0] = value
+    elif value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return changed
+
+
+def breaking(path: str, kind: str, bound: Any) -> Json:
+    """The full object, but for this constraint."""
+    body = FULL
+    for program, value in (("module", "m"), ("command", ["x"])):
+        if path.startswith(f"spec.training.{program}"):
+            body = edited(edited(FULL, "spec.training.script", None), f"spec.training.{program}", value)
+    values: dict[str, Callable[[], Any]] = {
+        "minimum": lambda: bound - 1,
+        "maximum": lambda: bound + 1,
+        "minLength": lambda: "/"[: bound - 1],
+        "maxLength": lambda: "1" * (bound + 1),
+        "pattern": lambda: "/!:/",
+        "enum": lambda: "Nonsense",
+        "minItems": list[Any],
+        "maxItems": lambda: _items(body, path, bound + 1),
+        "required": lambda: None,
+    }
+    return edited(body, path, values[kind]())
+
+
+def _items(body: Json, path: str, number: int) -> list[Any]:
+    item: Any = body
+    for name in path.split("."):
+        item = item[name]
+    first = item[0]
+    return [{**first, "type": f"T{index}"} if "type" in first else first for index in range(number)]
+
+
+@pytest.fixture(scope="module")
+def server(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with our schema under the test's group."""
+    crd = yaml.safe_load(yaml.safe_dump(custom_resource_definition()).replace(GROUP, TEST_GROUP))  # pyright: ignore[reportUnknownMemberType]
+    name = crd["metadata"]["name"]
+    crd["spec"]["names"]["shortNames"] = []
+    if not cluster.api.found(f"{DEFINITIONS}/{name}"):
+        cluster.api.request("POST", DEFINITIONS, crd)
+    eventually(lambda: cluster.api.found(JOBS), "the test's group is served", 20)
+    yield cluster
+    cluster.api.request("DELETE", f"{DEFINITIONS}/{name}")
+
+
+def post(server: Cluster, body: Json, query: str = "dryRun=All&fieldValidation=Strict") -> Json:
+    whole = {"apiVersion": f"{TEST_GROUP}/v1alpha1", "kind": "DeepSpeedJob", **body}
+    return server.api.request("POST", f"{JOBS}?{query}", whole)
+
+
+def spec_of(**fields: Any) -> Json:
+    return {"metadata": {"name": "a"}, "spec": {"training": {"script": "a.py"}, **fields}}
+
+
+@pytest.fixture(scope="module")
+def running(server: Cluster) -> Iterator[str]:
+    """The path of a job that is stored with a run in progress."""
+    path = f"{JOBS}/full"
+    if server.api.found(path):
+        server.api.request("DELETE", path)
+    post(server, FULL, "")
+    server.api.request("PATCH", f"{path}/status", {"status": {"attempt": 1}})
+    yield path
+    server.api.request("DELETE", path)
+
+
+def test_the_schema_is_structural_and_its_rules_are_cheap_enough(server: Cluster) -> None:
+    crd = server.api.request("GET", f"{DEFINITIONS}/{PLURAL}.{TEST_GROUP}")
+    conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
+    assert conditions["Established"] == "True"
+    assert conditions.get("NonStructuralSchema", "False") == "False"
+
+
+def test_the_full_object_is_accepted_and_kept(server: Cluster) -> None:
+    stored = post(server, FULL)
+    assert stored["spec"] == FULL["spec"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_accepted(server: Cluster, path: Path) -> None:
+    jobs = [body for body in yaml.safe_load_all(path.read_text()) if body["kind"] == "DeepSpeedJob"]
+    assert jobs
+    for body in jobs:
+        post(server, {"metadata": {"name": body["metadata"]["name"]}, "spec": body["spec"]})
+
+
+def test_the_least_job_gets_its_defaults(server: Cluster) -> None:
+    spec = post(server, spec_of(dsConfig={"z": 1, "a": {"b": [1.5, None, "auto"]}}))["spec"]
+    assert spec["training"] == {
+        "script": "a.py",
+        "configPath": "/etc/deepspeed-operator/ds_config.json",
+        "integration": "None",
+        "launcher": "Ranks",
+        "python": "python3",
+    }
+    assert (spec["nodes"], spec["suspend"], spec["runId"]) == (1, False, "")
+    assert spec["dsConfig"] == {"z": 1, "a": {"b": [1.5, None, "auto"]}}
+
+
+@pytest.mark.parametrize(("path", "kind", "bound"), [c for c in CONSTRAINTS if c[0].startswith("spec")])
+def test_a_spec_that_breaks_a_constraint_is_refused(server: Cluster, path: str, kind: str, bound: Any) -> None:
+    with pytest.raises(ApiError) as refused:
+        post(server, breaking(path, kind, bound))
+    assert_told(refused.value, path, kind, bound)
+
+
+@pytest.mark.parametrize(("path", "kind", "bound"), [c for c in CONSTRAINTS if c[0].startswith("status.")])
+def test_a_status_that_breaks_a_constraint_is_refused(
+    server: Cluster, running: str, path: str, kind: str, bound: Any
+) -> None:
+    status = breaking(path, kind, bound)["status"]
+    with pytest.raises(ApiError) as refused:
+        server.api.request("PATCH", f"{running}/status?dryRun=All", {"status": status})
+    assert_told(refused.value, path, kind, bound)
+
+
+def assert_told(error: ApiError, path: str, kind: str, bound: Any) -> None:
+    message = json.loads(str(error).partition(": ")[2])["message"]
+    assert error.status == 422
+    assert WORDS[kind].format(bound) in message
+    assert path.replace("[]", "[0]") in message
+
+
+RULES: list[tuple[Json, str]] = [
+    (spec_of(training={}), "spec.training: set exactly one of script, module and command"),
+    (spec_of(training={"script": "a", "module": "b"}), "spec.training: set exactly one of"),
+    (spec_of(training={"script": "a", "command": ["b"]}), "spec.training: set exactly one of"),
+    (spec_of(training={"script": "a", "launcher": "None"}), "spec.training.command: launcher None runs a command"),
+    (spec_of(training={"command": ["a"], "launcher": "DeepSpeed"}), "spec.training.command: launcher DeepSpeed starts"),
+    (spec_of(dsConfig={}, dsConfigFrom={"configMap": "a"}), "spec.dsConfigFrom: dsConfig and dsConfigFrom exclude"),
+    ({**spec_of(), "metadata": {"name": "a" * 51}}, "metadata.name: at most 50 characters"),
+    ({**spec_of(), "metadata": {"name": "1a"}}, "metadata.name: at most 50 characters"),
+    ({**spec_of(), "metadata": {"name": "a.b"}}, "metadata.name: at most 50 characters"),
+]
+# Fields that stay while a run is in progress, with another value each.
+CHANGES: dict[str, Any] = {
+    "nodes": 3,
+    "slotsPerNode": 2,
+    "image": "other",
+    "training": {"args": []},
+    "dsConfigFrom": {"key": "other"},
+    "deepspeedVersion": "0.16.9",
+    "sharedMemory": 1024,
+    "lifecycle": None,
+}
+
+
+@pytest.mark.parametrize(("body", "message"), RULES)
+def test_rules(server: Cluster, body: Json, message: str) -> None:
+    with pytest.raises(ApiError, match=message) as refused:
+        post(server, body)
+    assert refused.value.status == 422
+
+
+def test_no_rule_is_untested() -> None:
+    rules: list[str] = []
+    pending = [root_schema()]
+    while pending:
+        node = pending.pop()
+        rules += [rule["message"] for rule in node.get("x-kubernetes-validations", [])]
+        pending += [*node.get("properties", {}).values(), *([node["items"]] if "items" in node else [])]
+    tested = [message for _, message in RULES] + [f"spec.{field}: cannot change" for field in CHANGES]
+    assert [rule for rule in rules if not any(rule.startswith(message) for message in tested)] == []
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 50, "a-1", "pretrain"])
+def test_names_that_are_right(server: Cluster, name: str) -> None:
+    post(server, {**spec_of(), "metadata": {"name": name}})
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_running_runs_definition_stays_but_for_a_new_run(server: Cluster, running: str, field: str) -> None:
+    with pytest.raises(ApiError, match=f"spec.{field}: cannot change while a run is in progress"):
+        server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {field: CHANGES[field]}})
+    server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {field: CHANGES[field], "runId": "2"}})
+
+
+def test_a_field_that_was_not_set_cannot_be_added_to_a_run(server: Cluster, running: str) -> None:
+    server.api.request("PATCH", running, {"spec": {"image": None, "runId": "without-image"}})
+    with pytest.raises(ApiError, match=r"spec\.image: cannot change"):
+        server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {"image": "other"}})
+
+
+def test_a_running_run_may_be_suspended(server: Cluster, running: str) -> None:
+    server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {"suspend": False}})
+
+
+@pytest.mark.parametrize("outcome", ["Complete", "Failed"])
+def test_a_finished_runs_definition_may_change(server: Cluster, running: str, outcome: str) -> None:
+    condition = {**FULL["status"]["conditions"][0], "type": outcome}
+    server.api.request("PATCH", f"{running}/status", {"status": {"conditions": [condition]}})
+    server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {"nodes": 3}})
+    server.api.request("PATCH", f"{running}/status", {"status": {"conditions": None}})
+
+
+def test_an_unknown_field_is_refused_where_the_client_asks_for_it(server: Cluster) -> None:
+    with pytest.raises(ApiError, match=r'unknown field \\"spec.node\\"'):
+        post(server, spec_of(node=2))
+
+
+def test_status_is_written_through_its_subresource_only(server: Cluster, running: str) -> None:
+    changed = server.api.request("PATCH", f"{running}?dryRun=All", {"status": {"attempt": 7}})
+    assert changed["status"]["attempt"] == 1
