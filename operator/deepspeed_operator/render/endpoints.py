@@ -44,5 +44,4 @@ def _slice(job: DeepSpeedJob, name: str, family: str, endpoints: list[Json]) -> 
         "metadata": child_metadata(job, name, labels),
         "addressType": family,
         "endpoints": endpoints,
-        "ports": [],
     }
