@@ -1,0 +1,1 @@
+"""What DeepSpeed accepts: configuration text, and the batch arithmetic."""

@@ -1,0 +1,1 @@
+"""What a job will be: its world, ports and the identity of its configuration."""

@@ -1,0 +1,1 @@
+"""Spec and plan → Kubernetes objects and the files that the pods read."""
