@@ -2,6 +2,7 @@
 
 import configparser
 import os
+import secrets
 import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from tests.images.settings import RUNTIME, STORAGE
 
 # What a build may learn of this machine's pip: where packages come from. Paths would be of no use to it.
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "default-timeout", "retries", "proxy")
+# Containers of this module, as opposed to those that a build makes for its steps.
+_OURS = "opened-"
 _PIP_FILES = ("/etc/pip.conf", "~/.pip/pip.conf", "~/.config/pip/pip.conf")
 
 
@@ -35,15 +38,15 @@ def build(
     options = [f"--build-arg={name}={value}" for name, value in arguments.items()]
     if ignorefile:
         options.append(f"--ignorefile={ignorefile}")
-    with _secrets() as secrets:
+    with _secrets() as given:
         build = ["bud", "--isolation=chroot", "--network=host", "--layers", "--pull=false"]
-        buildah(*build, *secrets, *options, f"--tag={image}", f"--file={containerfile}", str(context))
+        buildah(*build, *given, *options, f"--tag={image}", f"--file={containerfile}", str(context))
 
 
 @contextmanager
 def container(image: str) -> Generator[str]:
     """A working container of `image` ("scratch" for an empty one), removed at the end whatever happens."""
-    name = buildah("from", "--pull=never", image)
+    name = buildah("from", "--pull=never", f"--name={_OURS}{os.getpid()}-{secrets.token_hex(4)}", image)
     try:
         yield name
     finally:
@@ -51,8 +54,11 @@ def container(image: str) -> Generator[str]:
 
 
 def remove_leftovers() -> None:
-    """Working containers of builds that were killed; for a caller that knows that no other build is running."""
-    buildah("rm", "--all", check=False)
+    """Working containers of builds and tests that were killed; for a caller that knows that no build is running now."""
+    for name in buildah("containers", "--format={{.ContainerName}}").split():
+        owner = name.removeprefix(_OURS).partition("-")[0] if name.startswith(_OURS) else ""
+        if not (owner and Path(f"/proc/{owner}").exists()):
+            buildah("rm", name, check=False)
 
 
 def _driver() -> str:
