@@ -167,14 +167,17 @@ class Namespace:
     def report(self, name: str) -> str:
         """Everything that explains why a job is not where a test wants it."""
         try:
-            lines = [json.dumps(self.job(name).status, indent=1)]
+            status = self.job(name).status
         except ApiError as error:
-            lines = [str(error)]
+            return str(error)
+        said = {condition["message"]: condition["reason"] for condition in status.pop("conditions", [])}
+        lines = [json.dumps(status), *(f"{reason}: {message}" for message, reason in said.items() if message)]
         for pod in self.pods(name):
-            lines.append(f"pod {pod['metadata']['name']}: {json.dumps(pod['status'].get('containerStatuses'))}")
+            states = {each["name"]: each["state"] for each in pod["status"].get("containerStatuses", [])}
+            lines.append(f"pod {pod['metadata']['name']}: {pod['status']['phase']} {json.dumps(states)[:1500]}")
             try:
-                lines.append(self.log(pod["metadata"]["name"])[-2000:])
+                lines.append(self.log(pod["metadata"]["name"])[-1500:])
             except CommandError as error:
-                lines.append(str(error))
+                lines.append(str(error)[:300])
         lines += [f"event {event['reason']}: {event['message']}" for event in self.events(name)]
         return "\n".join(lines)

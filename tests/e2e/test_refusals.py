@@ -56,7 +56,7 @@ def test_all_errors_come_at_once_each_with_its_path(make_namespace: Callable[...
     pod = {
         "restartPolicy": "Always",
         "hostname": "mine",
-        "volumes": [{"name": "deepspeed-operator-job", "emptyDir": {}}],
+        "volumes": [{"name": "deepspeed-operator-job", "hostPath": {"path": "/mnt"}}],
     }
     config = {"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2}
     namespace.apply(job("many", plain, training={"script": "x.py"}, pod=pod, dsConfig=config))

@@ -28,7 +28,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
     if isinstance(judged, ReadConfigMap):
         return unchanged(observed, judged)
     if not judged.accepted:
-        retry = observed.now + SOURCE_REREAD if judged.acceptance.reason == Reason.CONFIG_NOT_FOUND else None
+        retry = observed.now + SOURCE_REREAD if observed.job.spec.ds_config_from is not None else None
         return state(observed, judged.acceptance, check_at=retry, changes={"findings": list(judged.findings)})
     status, spec = observed.job.status, observed.job.spec
     if spec.suspend and status.attempt is None:
