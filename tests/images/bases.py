@@ -5,6 +5,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.images import locks
 from tests.images.buildah import buildah, container, exists
 from tests.images.commands import run, step
 from tests.images.keys import key
@@ -34,8 +35,12 @@ class Debian:
 
     def make(self) -> str:
         image = f"localhost/{self.repository}:{self.key}"
-        if exists(image):
-            return image
+        with locks.building(self.repository):
+            if not exists(image):
+                self._install(image)
+        return image
+
+    def _install(self, image: str) -> None:
         with container("scratch") as name:
             with step(f"{self.repository}: install Debian {SUITE}"):
                 root = buildah("mount", name)
@@ -44,7 +49,6 @@ class Debian:
                 for variable, value in self.env.items():
                     buildah("config", "--env", f"{variable}={value}", name)
                 buildah("commit", "--quiet", name, image)
-        return image
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,12 @@ class Busybox:
 
     def make(self) -> str:
         image = f"localhost/{self.repository}:{self.key}"
-        if exists(image):
-            return image
+        with locks.building(self.repository):
+            if not exists(image):
+                self._unpack(image)
+        return image
+
+    def _unpack(self, image: str) -> None:
         with step(f"{self.repository}: make"), tempfile.TemporaryDirectory() as directory, container("scratch") as name:
             unpacked, root = Path(directory, "unpacked"), Path(buildah("mount", name))
             extract = ["mmdebstrap", "--variant=extract", "--format=directory", "--include=busybox-static"]
@@ -73,7 +81,6 @@ class Busybox:
                 (root / "bin" / applet).symlink_to("busybox")
             buildah("config", "--env", "PATH=/bin", "--cmd", "sh", name)
             buildah("commit", "--quiet", name, image)
-        return image
 
 
 PYTHON = Debian("plain-python", ("ca-certificates", "python3"))

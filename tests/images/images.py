@@ -1,15 +1,11 @@
 """Images by name, made when they are missing: `images.ensure("operator")` is what the cluster's nodes pull."""
 
-import fcntl
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from tests.cluster.settings import CACHE
-from tests.images import bases, recipes, registry
+from tests.images import bases, locks, recipes, registry
 from tests.images.buildah import remove_leftovers
 from tests.images.commands import install_tools
 from tests.images.recipes import Image
-from tests.images.settings import LOCK
 
 _IMAGES: dict[str, Callable[[], Image]] = {
     "operator": recipes.operator,
@@ -36,16 +32,8 @@ def local(name: str) -> str:
 
 
 def make(image: Image) -> str:
-    """Two builds of one image at the same time would both do all the work: the second waits, and finds it made."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with _alone():
-        install_tools()
-        remove_leftovers()
-        return image.make()
-
-
-@contextmanager
-def _alone() -> Generator[None]:
-    with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    install_tools()
+    with locks.nothing_builds() as idle:
+        if idle:
+            remove_leftovers()
+    return image.make()

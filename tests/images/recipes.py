@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from tests.images import locks
 from tests.images.bases import PYTHON, TORCH
 from tests.images.buildah import build, exists, size
 from tests.images.commands import say, step
@@ -57,8 +58,12 @@ class Recipe:
 
     def make(self) -> str:
         image = f"localhost/{self.repository}:{self.key}"
-        if exists(image):
-            return image
+        with locks.building(self.repository):
+            if not exists(image):
+                self._build(image)
+        return image
+
+    def _build(self, image: str) -> None:
         bases = {argument: base.make() for argument, base in self.bases.items()}
         with step(f"{self.repository}: build"):
             build(
@@ -69,7 +74,6 @@ class Recipe:
                 ignorefile=self.ignorefile,
             )
         say(f"{self.repository}: {size(image)}")
-        return image
 
 
 def operator(base: str = "") -> Recipe:

@@ -7,7 +7,7 @@ from tests.cluster.settings import CACHE
 ROOT = Path(__file__).resolve().parents[2]
 STORAGE = CACHE / "storage"
 RUNTIME = Path("/run/deepspeed-operator-images")
-LOCK = CACHE / "images.lock"
+LOCKS = CACHE / "locks"
 
 SUITE = "trixie"
 _SIGNED = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"

@@ -1,0 +1,119 @@
+import json
+import re
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.images import images
+from tests.images.buildah import buildah, container
+from tests.images.commands import CommandError, run
+
+PYTHON = "/opt/deepspeed-operator/bin/python"
+EVERY_MODULE = """
+import importlib, pkgutil, deepspeed_operator
+for module in pkgutil.walk_packages(deepspeed_operator.__path__, "deepspeed_operator."):
+    if ".agent" not in module.name and not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+        print(module.name)
+"""
+STEPS = Path(__file__).parent / "steps.py"
+
+
+class Opened:
+    """An image opened for looking into it and for running programs in it."""
+
+    def __init__(self, container: str) -> None:
+        self.container = container
+        self.root = Path(buildah("mount", container))
+        self.config: dict[str, Any] = json.loads(buildah("inspect", container))["OCIv1"]["config"]
+
+    def run(self, command: str, *options: str) -> str:
+        isolated = ("run", "--isolation=chroot", "--network=host", *options)
+        return buildah(*isolated, self.container, "--", "sh", "-c", command)
+
+    def has(self, program: str) -> bool:
+        found = self.run(f"command -v {program} || true")
+        return bool(found)
+
+
+def opened(name: str) -> Generator[Opened]:
+    with container(images.local(name)) as opened:
+        yield Opened(opened)
+
+
+@pytest.fixture(scope="module")
+def operator() -> Generator[Opened]:
+    yield from opened("operator")
+
+
+@pytest.fixture(scope="module")
+def worker() -> Generator[Opened]:
+    yield from opened("worker")
+
+
+def test_the_operator_runs_as_nobody_in_particular_and_on_a_read_only_root(operator: Opened) -> None:
+    assert operator.config["User"] == "65532:65532"
+    assert operator.config["Entrypoint"] == ["deepspeed-operator"]
+    root = operator.root
+    read_only = f"mount --bind {root} {root} && mount -o remount,bind,ro {root}"
+    as_it_runs = f"chroot --userspec=65532:65532 {root} {PYTHON} -c '{EVERY_MODULE}'"
+    imported = run(["unshare", "--mount", "sh", "-c", f"{read_only} && {as_it_runs}"])
+    assert "deepspeed_operator.api" in imported.split()
+
+
+def test_the_operator_starts_without_compiling(operator: Opened) -> None:
+    package = next(operator.root.glob("opt/deepspeed-operator/lib/python3.*/site-packages"))
+    sources = list(package.glob("deepspeed_operator/**/*.py")) + list(package.glob("kopf/**/*.py"))
+    assert len(sources) > 100
+    for source in sources:
+        (bytecode,) = source.parent.glob(f"__pycache__/{source.stem}.cpython-*.pyc")
+        # Bit 0: checked by hash, not by time, which a copy may change; bit 1 unset: not even by hash.
+        assert bytecode.read_bytes()[4:8] == b"\1\0\0\0", source
+
+
+def test_the_operator_has_the_locked_dependencies_and_nothing_of_training(operator: Opened) -> None:
+    metadata = next(operator.root.glob("opt/deepspeed-operator/lib/python3.*/site-packages"))
+    installed = {path.name.partition("-")[0].lower() for path in metadata.glob("*.dist-info")}
+    assert {"kopf", "kubernetes", "pydantic", "deepspeed_operator"} <= installed
+    assert not installed & {"deepspeed", "torch", "numpy", "pytest", "pip", "setuptools"}
+    assert not operator.has("pip3")
+
+
+def test_the_worker_trains_without_a_compiler(worker: Opened) -> None:
+    assert worker.config["User"] == "1000"
+    assert not any(worker.has(compiler) for compiler in ("cc", "c++", "gcc", "g++", "clang", "nvcc", "as"))
+    mounted = ("--volume", f"{STEPS}:/steps.py:ro")
+    alone = worker.run(
+        "RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29871 python3 /steps.py", *mounted
+    )
+    assert len(re.findall(r"\.so$", alone, re.MULTILINE)) == 6
+    assert re.findall(r"stepped (\w+)", alone) == ["FusedAdam", "DeepSpeedCPUAdam"]
+    both = worker.run(
+        "export WORLD_SIZE=2 LOCAL_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29872\n"
+        "RANK=1 LOCAL_RANK=1 python3 /steps.py >/dev/null & RANK=0 LOCAL_RANK=0 python3 /steps.py && wait $!",
+        *mounted,
+    )
+    assert re.findall("stepped.*", both) == re.findall("stepped.*", alone)
+
+
+def test_the_worker_keeps_nothing_of_the_machine_that_built_it(worker: Opened) -> None:
+    assert not any((worker.root / "run" / "secrets" / name).read_bytes() for name in ("pip", "ca"))
+    assert not (worker.root / "etc" / "pip.conf").exists()
+    assert not any((worker.root / "root" / ".cache").glob("*"))
+
+
+def test_other_images_have_python_only_or_not_even_that() -> None:
+    for name, python in (("plain-python", True), ("no-python", False)):
+        with container(images.local(name)) as image:
+            assert Opened(image).has("python3") == python
+    with container(images.local("plain-python")) as image, pytest.raises(CommandError, match="No module named"):
+        Opened(image).run("python3 -c 'import torch'")
+
+
+def test_an_image_that_is_there_is_not_built_again(worker: Opened) -> None:
+    started = time.monotonic()
+    assert images.local("worker") == images.local("worker")
+    assert time.monotonic() - started < 10
