@@ -223,7 +223,7 @@ class Agent:
         until = time.monotonic() + (min(TELL_SECONDS, 2.0) if self.terminated_by else TELL_SECONDS)
         # Rank 0's agent may be what is missing: then there is nobody to agree with.
         alone = cause["reason"] in ("Superseded", "PeerLost", "PeersMissing", "HostNotResolved")
-        while not (self.link.verdict or alone) and time.monotonic() < until:
+        while not (self.link.verdict or self.link.refused or alone) and time.monotonic() < until:
             self.next_event(0.05)
         return self.link.verdict or cause
 

@@ -21,7 +21,7 @@ class Link(threading.Thread):
         self.wake = wake
         self.phase = "Waiting"
         self.report: Cause | None = None
-        self.released = self.finished = self.superseded = False
+        self.released = self.finished = self.refused = self.superseded = False
         self.verdict: Cause | None = None
         self.registered = 0
         self.hub_node: str | None = None
@@ -46,35 +46,40 @@ class Link(threading.Thread):
             time.sleep(RETRY_SECONDS)
 
     def _call(self, wait: bool) -> bool:
-        plan, host = self.plan, self.plan.hosts[0]
+        plan, host, begun = self.plan, self.plan.hosts[0], time.monotonic()
         try:
             # Once the ranks run the address is kept: a name server that is down for a while must not end a training.
             addresses = self.addresses if self.released else resolve(host, plan.agent_port)
             status, answer = post(addresses, "/beat", self._message(wait), timeout=plan.beat + 5)
+            if status == 200:
+                self._accept(answer, addresses, begun)
+            else:
+                self._refuse(answer)
         except socket.gaierror as error:
             self.trouble = ("HostNotResolved", f"host {host} of rank 0 does not resolve: {error.strerror}")
-            return False
-        except (OSError, ValueError, LookupError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            # Down, or something else answers there: another pod may have had the address before.
             self.trouble = ("PeersMissing", f"rank 0's agent at {host}:{plan.agent_port} does not answer: {error}")
-            return False
-        if status != 200:
-            self.trouble = ("PeersMissing", f"rank 0's agent at {host} refused this pod: {answer.get('refused')}")
-            if answer.get("uid") == plan.uid and answer.get("attempt", 0) > plan.attempt:
-                self.superseded = True
-                self.wake()
-            return False
-        self._accept(answer, addresses)
-        return True
+        else:
+            return status == 200
+        return False
 
-    def _accept(self, answer: dict[str, Any], addresses: list[Any]) -> None:
-        self.contact = time.monotonic()
-        self.addresses = addresses
+    def _accept(self, answer: dict[str, Any], addresses: list[Any], begun: float) -> None:
         self.registered, self.hub_node = answer["registered"], answer["node"]
+        # When it was asked, not when it was read: a pod that was frozen in between must find itself lost.
+        self.contact = max(self.contact, begun)
+        self.addresses, self.refused = addresses, False
         if answer["released"] and not self.released:
             self.released = True
             self.phase = "Running" if self.phase == "Waiting" else self.phase
-        self.finished = answer["finished"]
-        self.verdict = answer["cause"]
+        self.finished = self.finished or answer["finished"]
+        self.verdict = self.verdict or answer["cause"]
+        self.wake()
+
+    def _refuse(self, answer: dict[str, Any]) -> None:
+        text = f"rank 0's agent at {self.plan.hosts[0]} refused this pod: {answer['refused']}"
+        self.trouble, self.refused = ("PeersMissing", text), True
+        self.superseded = answer["uid"] == self.plan.uid and answer["attempt"] > self.plan.attempt
         self.wake()
 
     def _message(self, wait: bool) -> dict[str, Any]:

@@ -26,13 +26,11 @@ class Stream:
         """What can be printed now: all up to the last newline; the rest once it is long, or the stream is over."""
         self.tail = (self.tail + chunk)[-KEPT:]
         data = self.partial + chunk
-        cut = len(data) if len(data) >= PIECE else data.rfind(b"\n") + 1
-        if last and data:
-            cut = len(data)
+        if last and (data or self.inside):
             data += b"" if data.endswith(b"\n") else b"\n"
-            cut = len(data)
+        cut = len(data) if len(data) >= PIECE else data.rfind(b"\n") + 1
         text, self.partial = data[:cut], data[cut:]
-        if not text or not self.prefix:
+        if not text:
             return text
         begin = b"" if self.inside else self.prefix
         self.inside = not text.endswith(b"\n")
@@ -46,6 +44,7 @@ class Output(threading.Thread):
         self.lock = threading.Lock()
         self.selector = selectors.DefaultSelector()
         self.streams: list[Stream] = []
+        self.unfinished: Stream | None = None  # whose line is the last one printed, not yet ended
 
     def add(self, fd: int, prefix: str) -> Stream:
         os.set_blocking(fd, False)
@@ -78,7 +77,7 @@ class Output(threading.Thread):
         """A line of the agent's own."""
         if self.lock.acquire(timeout=1):
             try:
-                self._write(f"[deepspeed-operator] {text}\n".encode())
+                self._write(f"[deepspeed-operator] {text}\n".encode(), None)
             finally:
                 self.lock.release()
 
@@ -94,16 +93,22 @@ class Output(threading.Thread):
         if not chunk:
             self._end(stream)
             return False
-        self._write(stream.take(chunk))
+        self._write(stream.take(chunk), stream)
         return True
 
     def _end(self, stream: Stream) -> None:
-        self._write(stream.take(b"", last=True))
+        self._write(stream.take(b"", last=True), stream)
         self.selector.unregister(stream.fd)
         self.streams.remove(stream)
         os.close(stream.fd)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, source: Stream | None) -> None:
+        if not data:
+            return
+        if self.unfinished and self.unfinished is not source:
+            data = b"\n" + data
+            self.unfinished.inside = False
+        self.unfinished = None if data.endswith(b"\n") else source
         try:
             while data:
                 data = data[os.write(self.target, data) :]

@@ -27,12 +27,15 @@ print("agent's peak", [line for line in status.splitlines() if "VmHWM" in line][
     assert peak < 64 * 1024, f"{peak} KiB"
 
 
-def test_long_lines_of_other_ranks_get_one_prefix(gang: Make) -> None:
-    script = "import os; print('y' * 200000 if os.environ['RANK'] == '1' else 'short')"
+def test_long_lines_of_two_ranks_do_not_mix(gang: Make) -> None:
+    script = "import os\nfor _ in range(20): print('yz'[int(os.environ['RANK'])] * 200000)"
     (ended,) = gang(slots=2, script=script).run()
-    long = next(line for line in ended.output.splitlines() if "yyy" in line)
-    assert long.count("[rank 1] ") == 1
-    assert long.count("y") == 200000
+    lines = ended.output.splitlines()
+    first = [line for line in lines if "yyy" in line]
+    second = [line for line in lines if "zzz" in line]
+    assert set("".join(first)) == {"y"}
+    assert all(line.startswith("[rank 1] ") and set(line[9:]) == {"z"} for line in second)
+    assert [sum(map(len, first)), sum(len(line) - 9 for line in second)] == [4_000_000, 4_000_000]
 
 
 def test_many_lines_are_cheap_and_complete(gang: Make) -> None:
