@@ -38,12 +38,12 @@ _PACKAGES = {
     "runc": "runc",
     "/usr/lib/cni/ptp": "containernetworking-plugins",
     "iptables": "iptables",
-    "conntrack": "conntrack",
     "ip": "iproute2",
     "nsenter": "util-linux",
     "mount": "mount",
     "openssl": "openssl",
     "docker-registry": "docker-registry",
+    "/etc/ssl/certs/ca-certificates.crt": "ca-certificates",
 }
 
 

@@ -81,6 +81,8 @@ class Cluster:
                 self._start_control_plane(wanted)
             images.start_registry(self.layout)
             self._join([node for node in wanted if fresh or not node.alive], booted=fresh)
+            for node in wanted:  # an earlier `up` may have been killed before it did this
+                self._equip(node, datetime.fromtimestamp(0, UTC))
             service_account = "/api/v1/namespaces/default/serviceaccounts/default"
             wait_for("the controllers", lambda: self.api.found(service_account), seconds=30)
 
@@ -190,17 +192,21 @@ class Cluster:
         control_plane.start_controllers(self.layout)
 
     def _join(self, nodes: Sequence[Node], *, booted: bool = False) -> None:
-        """The accelerators are patched in: a kubelet keeps them, but sets them to 0 when it registers a node again."""
         started = datetime.now(UTC).replace(microsecond=0)
         for node in nodes:
             if not booted:
                 node.boot()
             node.start_kubelet()
         for node in nodes:
-            path = f"/api/v1/nodes/{node.name}"
-            log = node.directory / "kubelet.log"
-            wait_for(f"{node.name}", lambda path=path: _is_ready(self.api, path, started), seconds=60, log=log)
-            resources = {ACCELERATOR: ACCELERATORS_PER_NODE}
+            self._equip(node, started)
+
+    def _equip(self, node: Node, since: datetime) -> None:
+        """Patches the accelerators in: a kubelet keeps them, but sets them to 0 when it registers its node again."""
+        path = f"/api/v1/nodes/{node.name}"
+        log = node.directory / "kubelet.log"
+        wait_for(node.name, lambda: _is_ready(self.api, path, since), seconds=60, log=log)
+        resources = {ACCELERATOR: ACCELERATORS_PER_NODE}
+        if not resources.items() <= self.api.request("GET", path)["status"]["allocatable"].items():
             self.api.request("PATCH", f"{path}/status", {"status": {"capacity": resources, "allocatable": resources}})
 
     def _clean(self, spared: str = "") -> None:

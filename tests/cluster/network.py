@@ -38,7 +38,7 @@ def connect(number: int, pid: int) -> None:
     commands = ["link set lo up", f"address add {node_address(number)}/24 dev eth0", "link set eth0 up"]
     commands.append(f"route add default via {HOST_ADDRESS}")
     run([*inside, "ip", "-batch", "-"], stdin="\n".join([*commands, *others]))
-    run([*inside, "sysctl", "-qw", "net.ipv4.ip_forward=1"])
+    run([*inside, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
 
 
 def set_connected(number: int, *, connected: bool) -> None:

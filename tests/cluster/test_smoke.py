@@ -73,7 +73,7 @@ def namespace(cluster: Cluster) -> Iterator[Namespace]:
     cluster.kubectl("create", "namespace", name)
     wait(lambda: cluster.api.found(f"/api/v1/namespaces/{name}/serviceaccounts/default"), 10)
     yield Namespace(cluster, name)
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_up_of_a_running_cluster_is_quick_and_starts_nothing(cluster: Cluster) -
     before = {path: path.read_text() for path in cluster.layout.state.rglob("processes/*.json")}
     started = time.monotonic()
     cluster.up(nodes=2)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 5
     assert {path: path.read_text() for path in cluster.layout.state.rglob("processes/*.json")} == before
 
 
@@ -169,7 +169,7 @@ def test_a_container_that_is_killed_from_its_node_fails_its_pod(namespace: Names
     status = json.loads(namespace.kubectl("get", "pod", "victim", "-o", "json"))["status"]
     container = status["containerStatuses"][0]["containerID"].removeprefix("containerd://")
     pid = namespace.cluster.container_pids("node0")[container]
-    namespace.cluster.exec_on_node("node0", ["kill", "-9", str(pid)])
+    namespace.cluster.exec_on_node("node0", ["sh", "-c", f"kill -9 {pid}"])
     wait(lambda: namespace.phase("victim") == "Failed", 20)
 
 
@@ -210,7 +210,7 @@ def test_a_disconnected_node_is_not_ready_and_its_pods_run_on(cluster: Cluster, 
 
 def test_a_killed_node_is_not_ready_and_comes_back(cluster: Cluster, gang: Namespace) -> None:
     cluster.kill_node("node1")
-    assert cgroups.members("dsj-node1") == set()
+    assert cgroups.members(f"{cgroups.PREFIX}node1") == set()
     wait(lambda: node_ready(cluster, "node1") == "Unknown", 40)
     cluster.start_node("node1")
     assert (node_ready(cluster, "node1"), accelerators(cluster, "node1")) == ("True", "8")
