@@ -126,6 +126,11 @@ class Namespace:
     def finished(self, name: str, seconds: float = 90) -> Job:
         return self.wait(name, lambda job: job.outcome, seconds)
 
+    def completed(self, name: str, seconds: float = 90) -> Job:
+        job = self.finished(name, seconds)
+        assert job.outcome == "Complete", self.report(name)
+        return job
+
     def running(self, name: str, seconds: float = 60) -> Job:
         return self.wait(name, lambda job: job.holds("Running"), seconds)
 
@@ -179,5 +184,8 @@ class Namespace:
                 lines.append(self.log(pod["metadata"]["name"])[-1500:])
             except CommandError as error:
                 lines.append(str(error)[:300])
-        lines += [f"event {event['reason']}: {event['message']}" for event in self.events(name)]
+        events = (
+            event for event in self._items(self.path("events")) if event["involvedObject"]["name"].startswith(name)
+        )
+        lines += [f"event {event['reason']}: {event['message']}" for event in events]
         return "\n".join(lines)

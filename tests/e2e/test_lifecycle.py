@@ -36,7 +36,7 @@ def test_suspending_frees_the_accelerators_and_resuming_begins_a_new_attempt(nam
     namespace.edit("first", suspend=True)
     suspended = namespace.wait("first", lambda job: job.holds("Suspended"), 30)
     assert suspended.status["state"] == "Suspended"
-    assert namespace.finished("second").outcome == "Complete"
+    namespace.completed("second")
     assert namespace.pods("first") == []
 
     namespace.edit("first", suspend=False)
@@ -52,7 +52,7 @@ def test_a_job_created_suspended_makes_nothing_until_it_is_resumed(namespace: Na
     namespace.wait("later", lambda job: job.holds("Suspended"), 20)
     assert namespace.pods("later") == []
     namespace.edit("later", suspend=False)
-    assert namespace.finished("later").outcome == "Complete"
+    namespace.completed("later")
 
 
 def test_deletion_leaves_nothing(namespace: Namespace, plain: str) -> None:
@@ -85,7 +85,7 @@ def test_a_job_applied_again_waits_for_the_pods_of_its_predecessor(namespace: Na
     namespace.apply(ranks("again", plain, **slow))
     waiting = namespace.wait("again", lambda job: job.reason("Reconciling") == "WaitingForOldPods", 20)
     assert waiting.says("again-1-")
-    assert namespace.finished("again").outcome == "Complete"
+    namespace.completed("again")
     assert seen.created.count("again-1-0") == seen.created.count("again-1-1") == 2
     assert not seen.overlaps
 

@@ -76,7 +76,7 @@ def test_a_missing_configuration_is_named_and_heals(namespace: Namespace, plain:
     namespace.config_map("missing", {"other.json": json.dumps(GOOD_CONFIG)})
     assert "ds.json" in namespace.wait("missing", lambda job: job.says("other.json"), 30).message("Accepted")
     namespace.config_map("missing", {"ds.json": json.dumps(GOOD_CONFIG)})
-    assert namespace.finished("missing").outcome == "Complete"
+    namespace.completed("missing")
 
 
 def test_a_malformed_configuration_is_located_and_heals(namespace: Namespace, plain: str) -> None:
@@ -86,7 +86,7 @@ def test_a_malformed_configuration_is_located_and_heals(namespace: Namespace, pl
     assert "malformed" in job.message("Accepted")
     assert "line 2" in job.message("Accepted")
     namespace.config_map("malformed", {"ds.json": json.dumps(GOOD_CONFIG)})
-    assert namespace.finished("malformed").outcome == "Complete"
+    namespace.completed("malformed")
 
 
 def test_a_template_that_the_server_rejects_leaves_nothing(
@@ -121,7 +121,7 @@ def test_a_quota_lets_no_half_gang_stay_and_heals(make_namespace: Callable[..., 
     assert job.reason("Reconciling") == "PodsRefused"
     namespace.gone("large")
     namespace.cluster.kubectl("delete", "-n", namespace.name, "resourcequota", "pods")
-    assert namespace.finished("large").outcome == "Complete"
+    namespace.completed("large")
 
 
 def test_a_service_of_another_owner_is_a_name_conflict(namespace: Namespace, plain: str) -> None:

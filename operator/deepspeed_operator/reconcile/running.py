@@ -29,6 +29,8 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     """Decide about the current attempt of an accepted run. A result wins over everything else."""
     if gang.all_succeeded:
         return complete(observed, gang)
+    if gang.pods and _given_back(observed):
+        return unchanged(observed, *delete((*gang.pods.values(), *gang.late)))
     if gang.failed:
         settled_at = failed_since(gang, now=observed.now) + SETTLE
         if gang.all_finished or observed.now >= settled_at:
@@ -116,6 +118,12 @@ def _refused(observed: Observed, gang: Gang) -> Outcome | None:
         verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
     check_at = min(max(refusal.retry_at, observed.now), deadline(observed, gang))
     return state(observed, verdict, actions=delete((*made, *gang.late)), check_at=check_at)
+
+
+def _given_back(observed: Observed) -> bool:
+    """Whether the attempt's pods end because others were refused: how they end is no result."""
+    said = condition(observed.job.status, ConditionType.RUNNING)
+    return said is not None and said.reason in {Reason.PODS_REFUSED, Reason.NAME_CONFLICT}
 
 
 def _steady(observed: Observed, verdict: Verdict | None) -> Verdict:

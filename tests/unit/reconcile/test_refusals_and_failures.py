@@ -100,6 +100,9 @@ def test_a_refusal_on_the_way_keeps_no_half_gang_and_is_tried_again() -> None:
     assert running_condition.reason == "PodsRefused"
     assert "exceeded quota: gpus" in running_condition.message
     assert all(pod.deleted_at for pod in simulation.pods.values())
+    simulation.end(0, 137)
+    simulation.settle()
+    assert simulation.job.status.state is State.STARTING, "that its deletion killed a pod is no result"
     simulation.remove()
     simulation.refuse_pods = None
     simulation.wait(10)
