@@ -42,7 +42,20 @@ def signature(code: int, tail: bytes, error_file: str | None, out_of_memory: boo
     return found or f"exit code {code}"
 
 
+def rank_of(tail: bytes) -> int | None:
+    """The rank that a launcher's log names: torch puts [rankN] before each line of a traceback."""
+    found = re.findall(rb"^\[rank(\d+)\]: Traceback", tail, re.MULTILINE)
+    return int(found[-1]) if found else None
+
+
+def launcher_code(code: int, tail: bytes) -> int:
+    """DeepSpeed's launcher exits with 247 when a rank was killed by signal 9; its log says which it was."""
+    killed = re.findall(rb"exits with return code = -(\d+)$", tail, re.MULTILINE)
+    return -int(killed[-1]) if killed and code == 256 - int(killed[-1]) else code
+
+
 def traceback_line(text: str) -> str:
+    text = re.sub(r"^\[rank\d+\]: ?", "", text, flags=re.MULTILINE)
     _, found, after = text.rpartition("Traceback (most recent call last):\n")
     for line in after.splitlines() if found else ():
         if not line.startswith(" ") and _EXCEPTION.match(line):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from typing import Any, Iterator, Mapping
 
-from dso_cause import signature
+from dso_cause import launcher_code, rank_of, signature
 from dso_output import Output, Stream
 from dso_plan import HOSTFILE, Plan, expand
 
@@ -189,11 +189,12 @@ class Ranks:
 
     def failure(self, child: Child) -> dict[str, Any]:
         self.output.drain(child.stream)
-        code = child.code or 0
+        tail, rank = child.stream.tail, child.spec.rank
+        code = launcher_code(child.code or 0, tail) if self.plan.launcher == "DeepSpeed" else child.code or 0
         oom = code == -signal.SIGKILL and out_of_memory_kills() > self.oom_kills
-        text = signature(code, child.stream.tail, child.spec.ours.get("TORCHELASTIC_ERROR_FILE"), oom)
+        text = signature(code, tail, child.spec.ours.get("TORCHELASTIC_ERROR_FILE"), oom)
         ended = {"signal": -code} if code < 0 else {"exitCode": code}
-        return self.plan.cause("RankFailed", text, rank=child.spec.rank, **ended)
+        return self.plan.cause("RankFailed", text, rank=rank_of(tail) if rank is None else rank, **ended)
 
     def states(self) -> list[dict[str, Any]]:
         return [{"rank": c.spec.rank, "pid": c.process.pid, "exitCode": c.code} for c in self.children]

@@ -84,6 +84,16 @@ def test_a_rank_under_deepspeeds_launcher_that_fails(gang: Make, deepspeed: str)
     }
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_rank_killed_under_deepspeeds_launcher_is_a_signal(gang: Make, deepspeed: str, slots: int) -> None:
+    # Its launcher makes 247 of -9, and says so in its log.
+    script = (
+        "print('[x] [ERROR] [launch.py:259:sigkill_handler] [] exits with return code = -9'); raise SystemExit(247)"
+    )
+    (ended,) = gang(slots=slots, script=script, plan={"launcher": "DeepSpeed", "args": ["x"]}).run(PYTHONPATH=deepspeed)
+    assert (ended.code, ended.cause["signal"], ended.cause["exitCode"]) == (137, 9, None)
+
+
 def test_ranks_under_deepspeeds_launcher_have_their_grace(gang: Make, deepspeed: str) -> None:
     made = with_deepspeed(gang, "saves")
     running = made.start_all(PYTHONPATH=deepspeed)
@@ -123,3 +133,10 @@ def test_launcher_none_runs_the_command_once_with_the_nodes_values(gang: Make) -
 def test_a_failure_under_launcher_none_names_no_rank_when_there_are_several(gang: Make) -> None:
     (ended,) = gang(slots=2, script="raise SystemExit(5)", plan={"launcher": "None"}).run()
     assert (ended.code, ended.cause["rank"], ended.cause["exitCode"]) == (5, None, 5)
+
+
+def test_the_rank_that_torch_names_in_its_traceback_is_taken(gang: Make) -> None:
+    lines = ["Traceback (most recent call last):", '  File "train.py", line 1', "ValueError: boom"]
+    script = "".join(f"print({'[rank3]: ' + line!r})\n" for line in lines) + "raise SystemExit(1)"
+    (ended,) = gang(slots=4, script=script, plan={"launcher": "None"}).run()
+    assert (ended.cause["rank"], ended.cause["signature"]) == (3, "ValueError: boom")
