@@ -78,7 +78,7 @@ class JobFeed:
         version = ""
         async for page in self._client.pages(JOBS, namespace, metadata=metadata):
             version = page["metadata"]["resourceVersion"]
-            for item in page["items"]:
+            for item in page["items"] or ():  # a list of partial metadata says null where it is empty
                 key: Key = item["metadata"]["namespace"], item["metadata"]["name"]
                 present[key] = item["metadata"]["uid"]
                 if not metadata:
