@@ -18,13 +18,14 @@ from deepspeed_operator.render.template import template_findings
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a run will be; `acceptance` says why not where its state is Invalid."""
+    """What a run will be; `acceptance` says why not where its state is Invalid, in the words of all `errors`."""
 
     acceptance: Verdict
     world: World
     batch: Batch | None
     configuration: Configuration | None
-    findings: tuple[Finding, ...]
+    findings: tuple[Finding, ...]  # the other levels, as many as status holds
+    errors: tuple[Finding, ...]
 
     @property
     def accepted(self) -> bool:
@@ -56,7 +57,7 @@ def _judgement(
     findings: Sequence[Finding],
     reason_if_invalid: Reason,
 ) -> Judgement:
-    errors = [finding for finding in findings if finding.level is Level.ERROR]
+    errors = tuple(finding for finding in findings if finding.level is Level.ERROR)
     if errors:
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         listed = "; ".join(str(error) for error in errors)
@@ -64,4 +65,4 @@ def _judgement(
     else:
         acceptance = accepted(world, batch, has_config=source is not None)
     others = tuple(finding for finding in findings if finding.level is not Level.ERROR)
-    return Judgement(acceptance, world, batch, source, others[:MAX_FINDINGS])
+    return Judgement(acceptance, world, batch, source, others[:MAX_FINDINGS], errors)
