@@ -46,6 +46,7 @@ class Environment:
         self.run(
             self.helm, "upgrade", RELEASE, str(ROOT / "charts/deepspeed-operator"), "--install", "--wait",
             "--namespace", RELEASE, "--create-namespace", "--timeout", "5m",
+            "--take-ownership", "--force-conflicts",  # of a CRD that was applied by hand
             *(f"--set-string={key}={value}" for key, value in values.items()),
         )  # fmt: skip
 

@@ -21,3 +21,8 @@ def test_every_reason_is_explained(reason: Reason) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     missing = [target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()]
     assert not missing
+
+
+def test_readme_shows_the_quickstart_job() -> None:
+    job = (ROOT / "examples/quickstart.yaml").read_text().partition("---\n")[0].partition("\n")[2]
+    assert f"```yaml\n{job}```\n" in (ROOT / "README.md").read_text()
