@@ -10,4 +10,5 @@ sys.path.sort(key=lambda entry: entry in _users and not entry.startswith(_librar
 
 from dso_agent import main  # noqa: E402  the path comes first
 
-sys.exit(main())
+# Not sys.exit: threads that still wait for a peer or a pipe are of no more use.
+os._exit(main())

@@ -49,6 +49,14 @@ def test_rank_0_that_never_starts_is_missing(gang: Make) -> None:
     assert made.hosts[0] in ended.cause["signature"]
 
 
+def test_a_host_with_a_name_is_served_on_every_interface(gang: Make) -> None:
+    made = gang(hosts=["localhost"], script="import time; time.sleep(60)")
+    running = made.start()
+    running.wait_until_ready()
+    for running.host in ("127.0.0.1", "127.9.9.9"):
+        assert running.ask("/readyz") == 200
+
+
 def test_peers_may_come_in_any_order_and_late(gang: Make) -> None:
     made = gang(nodes=3)
     running = [made.start(2)]
@@ -81,21 +89,17 @@ def test_another_jobs_agent_is_refused_with_the_reason(gang: Make) -> None:
     assert "refused this pod: job uid other-uid attempt 1; here is job-uid attempt 1" in ended.cause["signature"]
 
 
-def test_a_replaced_pod_takes_its_index_before_the_start_and_not_after(gang: Make) -> None:
-    made = gang(nodes=3, script="import time; time.sleep(2)", plan={"startupDeadlineSeconds": 1})
-    made.write()
-    hub = gang(nodes=3, hosts=made.hosts, port=made.port, script="import time; time.sleep(2)")
-    first = hub.start(0)
-    lost = hub.start(1)
-    first.wait_for(lambda: first.get("/state")[1]["hosts"]["registered"] == 2 if first.ask("/livez") else False)
+def test_a_replaced_pod_takes_its_index_before_the_start(gang: Make) -> None:
+    made = gang(nodes=3, script="import time; time.sleep(60)")
+    first = made.start(0)
+    lost = made.start(1)
+    first.wait_for(lambda: first.ask("/livez") == 200 and first.get("/state")[1]["hosts"]["registered"] == 2)
     lost.process.kill()
-    replacement = hub.start(1, DEEPSPEED_OPERATOR_POD_UID="replacement")
-    second = hub.start(2)
-    second.wait_until_ready()
-    replacement.wait_until_ready()
-    intruder = made.start(2, DEEPSPEED_OPERATOR_POD_UID="intruder")
-    assert "agent port" in intruder.end(12).cause["signature"]
-    assert [each.end().code for each in (first, replacement, second)] == [0, 0, 0]
+    lost.process.wait()
+    replacement = made.start(1, DEEPSPEED_OPERATOR_POD_UID="replacement")
+    second = made.start(2)
+    for running in (first, replacement, second):
+        running.wait_until_ready()
 
 
 def load(module: str) -> ModuleType:
