@@ -80,7 +80,7 @@ class Gang:
         return ""
 
     def reply(self, index: int) -> dict[str, Any]:
-        if self.cause or self.finished:
+        if (self.cause or self.finished) and index in self.members:
             self.members[index].told = True
         return {
             "released": self.released,
@@ -98,6 +98,10 @@ class Gang:
         if now < self.next_check or self.cause or self.finished:
             return
         self.next_check = now + 0.25
+        if not self.released:
+            # A pod that registered and died is waited for like one that never came.
+            quiet = now - 2 * self.plan.beat - 5
+            self.members = {index: member for index, member in self.members.items() if member.seen > quiet}
         self._advance(now)
         if not self.released and now > self.deadline:
             self._conclude(self._peers_missing())

@@ -181,7 +181,8 @@ def test_a_silent_peer_is_lost_and_named_and_so_it_is_to_itself(gang: Make, lost
     assert other.cause["node"] == f"node{lost}"
     assert f"pod pretrain-1-{lost} (host {made.hosts[lost]})" in other.cause["signature"]
     running[lost].signal(signal.SIGCONT)
-    fenced = running[lost].end(2)
+    running[lost].wait_for(lambda: "stopping, PeerLost" in running[lost].output, 2)
+    fenced = running[lost].end(10)
     assert (fenced.code, fenced.cause["reason"]) == (1, "PeerLost")
 
 

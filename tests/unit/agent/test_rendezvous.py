@@ -97,6 +97,8 @@ def test_a_replaced_pod_takes_its_index_before_the_start(gang: Make) -> None:
     lost.process.kill()
     lost.process.wait()
     replacement = made.start(1, DEEPSPEED_OPERATOR_POD_UID="replacement")
+    replacement.wait_for(lambda: replacement.ask("/livez") == 200)
+    replacement.wait_for(lambda: replacement.get("/state")[1]["hosts"]["registered"] == 2)
     second = made.start(2)
     for running in (first, replacement, second):
         running.wait_until_ready()
@@ -150,6 +152,19 @@ def test_after_the_release_another_pod_of_the_same_index_is_refused() -> None:
     status, answer = gang.beat(beat(1, podUid="intruder"), 2.0)
     assert status == 409
     assert "the ranks run, with pod pretrain-1-1 uid uid-1 as index 1" in answer["refused"]
+
+
+def test_a_pod_that_registered_and_died_does_not_start_the_ranks() -> None:
+    gang = hub(3)
+    gang.beat(beat(0), 1.0)
+    gang.beat(beat(1), 1.0)
+    for moment in range(2, 20):
+        gang.beat(beat(0), float(moment))
+        gang.check(float(moment))
+    gang.beat(beat(2), 20.0)
+    assert (gang.released, gang.missing()) == (False, [1])
+    gang.beat(beat(1, podUid="replacement"), 20.5)
+    assert gang.released
 
 
 def test_a_thousand_agents_cost_rank_0_little_and_in_proportion() -> None:
