@@ -1,0 +1,108 @@
+"""A DeepSpeedJob → its report, by the very function with which the operator accepts it."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any, Final, cast
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.names import API_VERSION, KIND
+from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.untyped import Json, object_at, present
+from deepspeed_operator.cli.config_maps import Found, find, not_in_files
+from deepspeed_operator.cli.report import Options, Placed, Report, gravest_first, placed, problems
+from deepspeed_operator.cli.schema import schema_findings
+from deepspeed_operator.cli.sources import Content, Item, values
+from deepspeed_operator.reconcile.actions import ReadConfigMap
+from deepspeed_operator.reconcile.judge import Judgement, judge
+from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
+from deepspeed_operator.render.image import declared_version
+from deepspeed_operator.render.installation import Installation
+
+# The DeepSpeed of this release's worker image, in which jobs without an image run.
+WORKER_DEEPSPEED: Final = "0.19.8"
+_WORKER_IMAGE: Final = "the operator's worker image"
+_NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)  # nothing that is judged here depends on it
+# With one of these wrong, world or configuration are not what was meant, and more words would mislead.
+_DECISIVE: Final = frozenset({"", "nodes", "slotsPerNode", "template", "dsConfig", "dsConfigFrom"})
+_FREE: Final = frozenset({"dsConfig", "template"})
+
+
+def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
+    """Judge a job; `contents` are the files that may hold its ConfigMap."""
+    written = _with_options(values(item.root), options)
+    findings = [*_type_findings(written), *schema_findings(written)]
+    job = _job(written, findings)
+    name = object_at(written, "metadata").get("name")
+    name = name if isinstance(name, str) else None
+    if job is None:
+        everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
+        return Report(item, name, None, None, None, options.accelerator, everything)
+    installation = Installation(_agent_files(), _WORKER_IMAGE, WORKER_DEEPSPEED)
+    found = find(job, contents)
+    if job.spec.ds_config_from is not None and found is None:
+        findings.append(not_in_files(job))
+        job = job.model_copy(update={"spec": job.spec.model_copy(update={"ds_config_from": None})})
+    verdict = _verdict(job, found, installation)
+    findings += [*verdict.errors, *verdict.findings]
+    within: list[Placed] = []
+    if found is not None:
+        within, findings = found.placed(findings)
+    everything = gravest_first([*problems(item), *within, *(placed(item, finding) for finding in findings)])
+    version = declared_version(job.spec, installation)
+    return Report(item, name, verdict.world, verdict.batch, version, options.accelerator, everything)
+
+
+def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation) -> Judgement:
+    maps: dict[str, ConfigMapContent] = {}
+    if found is not None and job.spec.ds_config_from is not None:
+        maps[job.spec.ds_config_from.config_map] = ConfigMapContent(found.data, _NOW)
+    verdict = judge(Observed(job, (), Facts(config_maps=maps), _NOW), installation)
+    assert not isinstance(verdict, ReadConfigMap), "its answer is among the facts"
+    return verdict
+
+
+def _with_options(written: Json, options: Options) -> Json:
+    spec = written.get("spec")
+    if not isinstance(spec, dict):
+        return written
+    given = {"nodes": options.nodes, "slotsPerNode": options.slots, "deepspeedVersion": options.version}
+    changed = {**cast(Json, spec), **present(given)}
+    if options.launcher is not None:
+        changed["training"] = {**object_at(changed, "training"), "launcher": options.launcher}
+    return {**written, "spec": changed}
+
+
+def _type_findings(written: Mapping[str, Any]) -> list[Finding]:
+    return [
+        Finding(level=Level.ERROR, path=field, message="is not that of a DeepSpeedJob.", fix=f"Write {field}: {value}.")
+        for field, value in (("apiVersion", API_VERSION), ("kind", KIND))
+        if written.get(field) != value
+    ]
+
+
+def _job(written: Mapping[str, Any], findings: Iterable[Finding]) -> DeepSpeedJob | None:
+    """Return the job without the fields that are wrong, so that the rest is judged, too; None if that is no use."""
+    wrong = {_field_of_spec(finding.path) for finding in findings if finding.path.startswith("spec")}
+    if wrong & _DECISIVE:
+        return None
+    metadata = {key: value for key, value in object_at(written, "metadata").items() if isinstance(value, str)}
+    spec = {field: value for field, value in object_at(written, "spec").items() if field not in wrong}
+    spec.setdefault("training", {"script": "train.py"})
+    # Of what it has a schema for, the API server drops each null.
+    kept = {field: value if field in _FREE else _pruned(value) for field, value in present(spec).items()}
+    named = {"name": metadata.get("name", "unnamed"), "namespace": metadata.get("namespace", "default")}
+    return DeepSpeedJob.model_validate({"metadata": named, "spec": kept})
+
+
+def _pruned(value: object) -> object:
+    return present(cast(Json, value)) if isinstance(value, dict) else value
+
+
+def _field_of_spec(path: str) -> str:
+    return path.removeprefix("spec").removeprefix(".").partition(".")[0].partition("[")[0]
+
+
+def _agent_files() -> dict[str, str]:
+    directory = files("deepspeed_operator").joinpath("agent")
+    return {each.name: each.read_text(encoding="utf-8") for each in directory.iterdir() if each.name.endswith(".py")}

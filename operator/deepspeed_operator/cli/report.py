@@ -1,0 +1,81 @@
+"""What `dsjob validate` is asked, and what it says, before that is written down for people or programs."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from deepspeed_operator.api.status import Batch, Finding, Level, World
+from deepspeed_operator.cli.places import Span, path_at, span_at
+from deepspeed_operator.cli.sources import Item, Source
+from deepspeed_operator.cli.tree import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says instead of the job, or beside the configuration."""
+
+    nodes: int | None = None
+    slots: int | None = None
+    version: str | None = None
+    accelerator: str | None = None
+    launcher: str | None = None
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A finding, and the places of the text that it is about."""
+
+    finding: Finding
+    spans: tuple[Span, ...]
+    source: Source  # of the places: a job's configuration may stand in another file
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The verdict on one job or configuration; `world` is None where the job is too wrong to have one."""
+
+    item: Item
+    name: str | None
+    world: World | None
+    batch: Batch | None
+    version: str | None
+    accelerator: str | None
+    findings: tuple[Placed, ...]
+
+    def count(self, level: Level) -> int:
+        return sum(placed.finding.level is level for placed in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a file is no configuration at all."""
+
+    name: str
+    message: str
+    fix: str
+    source: Source | None = None
+    position: int | None = None
+
+
+def placed(item: Item, finding: Finding) -> Placed:
+    """Give a finding about the item its place."""
+    return Placed(finding, (span_at(item.root, finding.path),), item.source)
+
+
+def problems(item: Item) -> list[Placed]:
+    """Return what is wrong with the text of the item."""
+    return [problem_at(path_at(item.root, each.spans[-1][0]), each, item.source) for each in item.problems]
+
+
+def problem_at(path: str, problem: Problem, source: Source, spans: tuple[Span, ...] | None = None) -> Placed:
+    """Return a problem of the text as a finding; `spans` are those in the file, where the text is only part of it."""
+    message = f"{json.dumps(problem.key)} is {problem.message}" if problem.key is not None else problem.message
+    finding = Finding(level=Level.ERROR, path=path, message=message, fix=problem.fix)
+    return Placed(finding, spans or problem.spans, source)
+
+
+def gravest_first(findings: Iterable[Placed]) -> tuple[Placed, ...]:
+    """Return the findings, errors before warnings before advice."""
+    order = list(Level)
+    return tuple(sorted(findings, key=lambda each: order.index(each.finding.level)))

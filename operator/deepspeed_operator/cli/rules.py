@@ -1,0 +1,65 @@
+"""The CRD's rules across fields (CEL), as Python says them. A test holds that none of them is missing here."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from deepspeed_operator.api.job import NAME_RULE
+from deepspeed_operator.api.names import NAME_MAX_LENGTH, NAME_PATTERN
+from deepspeed_operator.api.spec import (
+    EXACTLY_ONE_PROGRAM,
+    LAUNCHER_DEEPSPEED_NEEDS_PYTHON,
+    LAUNCHER_NONE_NEEDS_COMMAND,
+    ONE_CONFIG_SOURCE,
+    Launcher,
+)
+from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.untyped import object_at
+
+Object = Mapping[str, Any]
+_GENERATED: Final = "xxxxx"  # what the API server appends to metadata.generateName is as long
+
+
+def _name_fits(job: Object) -> bool:
+    metadata = object_at(job, "metadata")
+    name: object = metadata.get("name") or f"{metadata.get('generateName') or ''}{_GENERATED}"
+    return isinstance(name, str) and len(name) <= NAME_MAX_LENGTH and re.search(NAME_PATTERN, name) is not None
+
+
+def _one_program(training: Object) -> bool:
+    return sum(training.get(program) is not None for program in ("script", "module", "command")) == 1
+
+
+def _has_command_or_ranks(training: Object) -> bool:
+    return training.get("launcher") != Launcher.NONE or training.get("command") is not None
+
+
+def _launcher_starts_python(training: Object) -> bool:
+    return training.get("launcher") != Launcher.DEEPSPEED or training.get("command") is None
+
+
+def _one_config_source(spec: Object) -> bool:
+    return spec.get("dsConfig") is None or spec.get("dsConfigFrom") is None
+
+
+HOLDS: Final[Mapping[str, Callable[[Object], bool]]] = {
+    NAME_RULE.rule: _name_fits,
+    EXACTLY_ONE_PROGRAM.rule: _one_program,
+    LAUNCHER_NONE_NEEDS_COMMAND.rule: _has_command_or_ranks,
+    LAUNCHER_DEEPSPEED_NEEDS_PYTHON.rule: _launcher_starts_python,
+    ONE_CONFIG_SOURCE.rule: _one_config_source,
+}
+
+
+def is_transition(rule: str) -> bool:
+    """Whether the rule compares with the stored object, which a file knows nothing of."""
+    return "oldSelf" in rule
+
+
+def broken_rules(value: Object, schema: Object) -> Iterator[Finding]:
+    """Yield the rules of this schema that the value breaks, in the rules' own words."""
+    for validation in schema.get("x-kubernetes-validations", ()):
+        rule = validation["rule"]
+        if not is_transition(rule) and not HOLDS[rule](value):
+            path, _, message = validation["message"].partition(": ")
+            yield Finding(level=Level.ERROR, path=path, message=message)

@@ -1,0 +1,103 @@
+"""Reports for people: each finding with the lines that it is about, the place underlined."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+from deepspeed_operator.api.status import Level
+from deepspeed_operator.cli.places import Span
+from deepspeed_operator.cli.report import Failure, Placed, Report
+from deepspeed_operator.cli.sources import Source
+
+_COLOURS: Final = {Level.ERROR: "red", Level.WARNING: "yellow", Level.ADVICE: "cyan"}
+_WIDEST: Final = 110
+_BEFORE: Final = 40  # columns that stay to the left of a place in a line that is cut
+_MOST: Final = 100
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """Yield the lines about one job or configuration."""
+    yield f"{_header(report)}: {_count(report.findings) or 'no findings'}"
+    for placed in report.findings[:_MOST]:
+        yield from _finding_lines(placed, report.item.source)
+    if len(report.findings) > _MOST:
+        yield f"  and {len(report.findings) - _MOST} more findings; -o json has all of them"
+
+
+def failure_lines(failure: Failure) -> Iterator[str]:
+    """Yield the lines about a file that is no configuration."""
+    where = failure.name
+    if failure.source is not None and failure.position is not None:
+        line, column = failure.source.text.place(failure.position)
+        where += f":{line + 1}:{column + 1}"
+    yield f"{where}: {click.style('unreadable', fg='red', bold=True)}: {failure.message}. {failure.fix}".rstrip()
+    if failure.source is not None and failure.position is not None:
+        yield from _excerpt(failure.source, (failure.position, failure.position + 1), "red")
+
+
+def summary_line(reports: Sequence[Report], failures: Sequence[Failure]) -> str:
+    """Return the last line."""
+    found = _count([placed for report in reports for placed in report.findings]) or "no findings"
+    objects = _plural(len(reports), "configuration")
+    unreadable = f"; {_plural(len(failures), 'file')} unreadable" if failures else ""
+    return f"{objects} judged: {found}{unreadable}"
+
+
+def _header(report: Report) -> str:
+    parts = [f"{report.item.kind} {report.name}" if report.name else report.item.kind]
+    if report.world is not None:
+        nodes, slots = report.world.nodes, report.world.slots_per_node
+        parts.append(f"{_plural(nodes, 'node')} × {_plural(slots, 'slot')}")
+        parts.append(f"DeepSpeed {report.version}" if report.version else "any DeepSpeed")
+    if report.accelerator:
+        parts.append(report.accelerator)
+    return f"{click.style(report.item.source.name, bold=True)}: {', '.join(parts)}"
+
+
+def _finding_lines(placed: Placed, source: Source) -> Iterator[str]:
+    finding = placed.finding
+    colour = _COLOURS[finding.level]
+    path = f"{click.style(_printable(finding.path), bold=True)}: " if finding.path else ""
+    yield ""
+    yield f"{click.style(finding.level, fg=colour, bold=True)}: {path}{_printable(finding.message)}"
+    for span in placed.spans:
+        yield from _excerpt(placed.source, span, colour, name=placed.source.name if placed.source != source else None)
+    if finding.fix:
+        yield f"  {click.style('fix:', bold=True)} {_printable(finding.fix)}"
+
+
+def _excerpt(source: Source, span: Span, colour: str, name: str | None = None) -> Iterator[str]:
+    number, column = source.text.place(span[0])
+    line = source.text.line(number)
+    end = min(column + max(span[1] - span[0], 1), max(len(line), column + 1))
+    cut = max(column - _BEFORE, 0) if len(line) > _WIDEST else 0
+    shown = _CONTROL.sub(" ", line[cut : cut + _WIDEST])
+    if cut:
+        shown = "…" + shown[1:]
+    if len(line) > cut + _WIDEST:
+        shown = shown[:-1] + "…"
+    width = max(min(end, cut + _WIDEST) - column, 1)
+    if name is not None:
+        yield f"  in {name}:"
+    yield f"  {number + 1:>5} | {shown}"
+    yield f"        | {' ' * (column - cut)}{click.style('^' * width, fg=colour)}"
+
+
+def _count(findings: Sequence[Placed]) -> str:
+    numbers = {level: sum(placed.finding.level is level for placed in findings) for level in Level}
+    words = {
+        level: f"{number} advice" if level is Level.ADVICE else _plural(number, level)
+        for level, number in numbers.items()
+    }
+    return ", ".join(words[level] for level, number in numbers.items() if number)
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _printable(text: str) -> str:
+    return _CONTROL.sub(" ", text)

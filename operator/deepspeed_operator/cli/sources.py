@@ -1,0 +1,173 @@
+"""Files → what is in them: jobs, configurations, and ConfigMaps that jobs may refer to."""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+from deepspeed_operator.api.names import GROUP, KIND
+from deepspeed_operator.cli.hjson import parse_hjson
+from deepspeed_operator.cli.kube_yaml import parse_yaml
+from deepspeed_operator.cli.tree import Document, Node, Problem, Problems, Text, Unreadable, plain
+
+STDIN: Final = "-"
+_LARGEST: Final = 16 * 1024 * 1024
+_MANIFEST: Final = re.compile(r"^(---|(apiVersion|kind)[ \t]*:)", re.MULTILINE)
+_BEGINS_WITH_BRACE: Final = re.compile(r"(\s+|#[^\n]*|//[^\n]*)*+\{")
+
+
+class Format(StrEnum):
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file's text, as it was written."""
+
+    name: str
+    text: Text
+    format: Format
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A DeepSpeedJob, or a configuration by itself, and where it stands."""
+
+    source: Source
+    root: Node
+    problems: tuple[Problem, ...]
+    is_job: bool
+
+    @property
+    def kind(self) -> str:
+        return KIND if self.is_job else "ds_config"
+
+
+@dataclass(slots=True)
+class Content:
+    """What a file has for us."""
+
+    source: Source
+    items: list[Item] = field(default_factory=list[Item])
+    config_maps: dict[tuple[str, str], Node] = field(default_factory=dict[tuple[str, str], Node])
+    others: int = 0
+
+
+def read(name: str) -> Content:
+    """Read a file, or standard input for `-`; raise Unreadable where it is neither job nor configuration."""
+    data = sys.stdin.buffer.read(_LARGEST + 1) if name == STDIN else _bytes(name)
+    if len(data) > _LARGEST:
+        raise Unreadable(f"larger than {_LARGEST // 2**20} MiB")
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"not UTF-8: byte {error.start} is {data[error.start]:#04x}") from None
+    return content_of(source_of(name, text))
+
+
+def source_of(name: str, text: str) -> Source:
+    """Return the source, its format told by the name, else by how the text begins."""
+    suffix = PurePath(name).suffix.lower()
+    if suffix in {".yaml", ".yml"}:
+        chosen = Format.YAML
+    elif suffix in {".json", ".hjson", ".jsonc"} or _BEGINS_WITH_BRACE.match(text):
+        chosen = Format.JSON
+    else:
+        chosen = Format.YAML if _MANIFEST.search(text) else Format.JSON
+    return Source(name, Text(text), chosen)
+
+
+def content_of(source: Source) -> Content:
+    """Sort the documents of a source."""
+    if not source.text.content.strip():
+        raise PlacedUnreadable(source, Unreadable("the file is empty"))
+    try:
+        if source.format is Format.YAML:
+            documents = list(parse_yaml(source.text.content))
+        else:
+            documents = [parse_hjson(source.text.content)]
+    except Unreadable as error:
+        raise PlacedUnreadable(source, error) from None
+    content = Content(source)
+    for document in documents:
+        for single in _listed(document):
+            _sort(content, single)
+    if not content.items and not content.others and not content.config_maps:
+        raise PlacedUnreadable(source, Unreadable("there is no document in the file"))
+    return content
+
+
+class PlacedUnreadable(Unreadable):
+    """An Unreadable whose position is one in this source."""
+
+    def __init__(self, source: Source, error: Unreadable) -> None:
+        super().__init__(error.message, error.position, error.fix)
+        self.source = source
+
+
+def _bytes(name: str) -> bytes:
+    try:
+        with Path(name).open("rb") as file:
+            return file.read(_LARGEST + 1)
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
+
+
+def _listed(document: Document) -> Iterator[Document]:
+    """A `List` is the objects in it."""
+    members = document.root.members or {}
+    if _word(members, "kind") == "List" and "items" in members and members["items"].node.items is not None:
+        for item in members["items"].node.items:
+            yield Document(item, Problems(problem for problem in document.problems if _inside(problem, item)))
+    else:
+        yield document
+
+
+def _inside(problem: Problem, node: Node) -> bool:
+    return all(node.start <= start < node.end for start, _ in problem.spans)
+
+
+def _sort(content: Content, document: Document) -> None:
+    root = document.root
+    if root.members is None:
+        if root.items is None and root.value is None:
+            return
+        what = "a list" if root.items is not None else "a single value"
+        message = f"the document is {what}, not a DeepSpeedJob or a configuration"
+        raise PlacedUnreadable(content.source, Unreadable(message, root.start, "Begin with { and end with }."))
+    kind, version = _word(root.members, "kind"), _word(root.members, "apiVersion")
+    if kind == "ConfigMap" and version == "v1":
+        metadata = _members(root, "metadata")
+        data = root.members.get("data")
+        key = (_word(metadata, "namespace") or "", _word(metadata, "name") or "")
+        content.config_maps[key] = data.node if data is not None else root
+    is_job = kind == KIND or (version or "").startswith(f"{GROUP}/")
+    if is_job or (kind is None and version is None):
+        content.items.append(Item(content.source, root, tuple(document.problems), is_job))
+    else:
+        content.others += 1
+
+
+def _members(node: Node, key: str) -> Mapping[str, Any]:
+    member = (node.members or {}).get(key)
+    return (member.node.members or {}) if member is not None else {}
+
+
+def _word(members: Mapping[str, Any], key: str) -> str | None:
+    member = members.get(key)
+    return member.node.value if member is not None and isinstance(member.node.value, str) else None
+
+
+def data_of(content: Content, namespace: str, name: str) -> Node | None:
+    """Return the data of a ConfigMap in the file; one without a namespace is wherever the job is."""
+    return content.config_maps.get((namespace, name)) or content.config_maps.get(("", name))
+
+
+def values(node: Node) -> dict[str, Any]:
+    """Return an object's values."""
+    assert node.members is not None, "the caller has looked"
+    return plain(node)
