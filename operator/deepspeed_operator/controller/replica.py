@@ -6,7 +6,6 @@ from typing import Any
 
 import kopf
 
-from deepspeed_operator.controller.agent_files import agent_files
 from deepspeed_operator.controller.cache import JobCache, PodCache
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.connection import Connection
@@ -19,6 +18,7 @@ from deepspeed_operator.controller.leader import Leadership, NotLeadingError
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import WorkQueue
 from deepspeed_operator.controller.settings import Settings
+from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.render.installation import Installation
 
 Part = tuple[str, Coroutine[Any, Any, None]]
@@ -54,7 +54,7 @@ class Replica:
             events=self._events,
             leadership=self._leadership,
             questions=self._questions,
-            installation=Installation(agent_files(), settings.worker_image, settings.worker_deepspeed_version),
+            installation=Installation(agent_archive(), settings.worker_image, settings.worker_deepspeed_version),
         )
 
     def watchers(self) -> Iterator[Part]:

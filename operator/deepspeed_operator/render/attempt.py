@@ -23,7 +23,7 @@ from deepspeed_operator.render.endpoints import endpoint_slices
 from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels
 from deepspeed_operator.render.image import declared_version, trainer_image
 from deepspeed_operator.render.installation import Installation
-from deepspeed_operator.render.pod import AGENT_KEY_PREFIX, DEFAULT_CONTAINER, place_trainer, pod_spec, pod_volumes
+from deepspeed_operator.render.pod import AGENT_KEY, DEFAULT_CONTAINER, place_trainer, pod_spec, pod_volumes
 from deepspeed_operator.render.trainer import trainer_container, with_index
 
 
@@ -44,7 +44,8 @@ class Attempt:
     def findings(self) -> list[Finding]:
         """Return why the content cannot be delivered to the pods."""
         where = "spec.dsConfigFrom" if self.job.spec.ds_config_from else "spec.dsConfig"
-        return size_findings(self.config_map()["data"], where)
+        config_map = self.config_map()
+        return size_findings({**config_map["data"], **config_map["binaryData"]}, where)
 
     def service(self) -> Json:
         """Return the headless Service through which the hostfile's names resolve, ready or not."""
@@ -68,7 +69,6 @@ class Attempt:
         }
         if self.config_text is not None:
             data[CONFIG_FILE] = self.config_text
-        data |= {f"{AGENT_KEY_PREFIX}{name}": text for name, text in self.installation.agent_files.items()}
         name = config_map_name(self.job.metadata.name, self.attempt)
         return {
             "apiVersion": "v1",
@@ -76,6 +76,7 @@ class Attempt:
             "metadata": child_metadata(self.job, name, self._labels),
             "immutable": True,
             "data": data,
+            "binaryData": {AGENT_KEY: self.installation.agent},
         }
 
     def pod(self, index: int) -> Json:
@@ -116,7 +117,7 @@ class Attempt:
     def _pod_spec(self) -> Json:
         spec = self.job.spec
         config_map = config_map_name(self.job.metadata.name, self.attempt)
-        volumes = pod_volumes(spec, config_map, list(self.installation.agent_files), self.config_text is not None)
+        volumes = pod_volumes(spec, config_map)
         return pod_spec(spec, self.job.metadata.name, self._labels, volumes)
 
     @cached_property

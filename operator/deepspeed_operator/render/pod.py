@@ -1,11 +1,8 @@
 """The pod: the user's template, with what makes it a member of a gang."""
 
 from deepspeed_operator.api.names import (
-    CONFIG_FILE,
-    HOSTFILE,
     LABEL_ATTEMPT,
     LABEL_JOB_UID,
-    PLAN_FILE,
     VOLUME_FILES,
     VOLUME_JOB,
     VOLUME_SHARED_MEMORY,
@@ -17,7 +14,7 @@ from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.trainer import mounts_shared_memory
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-AGENT_KEY_PREFIX = "agent."
+AGENT_KEY = "agent"  # a zip archive, which Python runs like a directory
 
 _LOST_NODE_SECONDS = 30
 _LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -41,14 +38,9 @@ def pod_spec(spec: DeepSpeedJobSpec, job_name: str, labels: dict[str, str], volu
     return rendered
 
 
-def pod_volumes(spec: DeepSpeedJobSpec, config_map: str, agent_files: list[str], has_config: bool) -> list[Json]:
+def pod_volumes(spec: DeepSpeedJobSpec, config_map: str) -> list[Json]:
     """Return the volumes we add."""
-    keys = {HOSTFILE: HOSTFILE, PLAN_FILE: PLAN_FILE}
-    if has_config:
-        keys[CONFIG_FILE] = CONFIG_FILE
-    keys |= {f"{AGENT_KEY_PREFIX}{name}": f"agent/{name}" for name in agent_files}
-    items = [{"key": key, "path": path} for key, path in keys.items()]
-    volumes: list[Json] = [{"name": VOLUME_JOB, "configMap": {"name": config_map, "items": items}}]
+    volumes: list[Json] = [{"name": VOLUME_JOB, "configMap": {"name": config_map}}]
     if spec.training.files is not None:
         volumes.append({"name": VOLUME_FILES, "configMap": {"name": spec.training.files.config_map}})
         volumes.append({"name": VOLUME_WORKSPACE, "emptyDir": {}})

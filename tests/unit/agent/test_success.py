@@ -2,12 +2,12 @@
 
 import base64
 import signal
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from deepspeed_operator.delivery import agent_archive
 from tests.unit.agent.harness import AGENT, CONFIG, PRINT_ENVIRONMENT, Gang, interpreters
 
 Make = Callable[..., Gang]
@@ -183,11 +183,10 @@ def test_a_gang_ends_together_when_rank_0_is_last(gang: Make) -> None:
     assert [each.code for each in made.run()] == [0, 0, 0]
 
 
-def test_packed_in_one_file_it_runs_the_same_and_fits_32_kb(gang: Make, tmp_path: Path) -> None:
+def test_it_runs_as_it_is_delivered_in_one_file_of_at_most_32_kb(gang: Make, tmp_path: Path) -> None:
+    delivered = agent_archive()
+    assert len(delivered) <= 32 * 1024
     path = tmp_path / "agent"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in AGENT.glob("*.py"):
-            archive.write(file, file.name)
-    assert len(base64.b64encode(path.read_bytes())) <= 32 * 1024
+    path.write_bytes(base64.b64decode(delivered))
     (ended,) = gang(agent=path).run()
     assert ended.code == 0, ended.output

@@ -26,7 +26,7 @@ from deepspeed_operator.reconcile.pods import PodView, Termination, pod_view
 from deepspeed_operator.reconcile.reconciler import reconcile
 from deepspeed_operator.render.installation import Installation
 
-INSTALLATION = Installation({"__main__.py": "pass\n"}, "worker:1", "0.19.8")
+INSTALLATION = Installation("UEsFBg==", "worker:1", "0.19.8")
 CONFIG = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2}
 
 

@@ -13,7 +13,7 @@ from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.installation import Installation
 
-INSTALLATION = Installation({"__main__.py": "pass\n"}, "registry.example.com/worker:1", "0.19.8")
+INSTALLATION = Installation("UEsFBg==", "registry.example.com/worker:1", "0.19.8")
 
 
 def attempt_of(template: Any = None, config_text: str | None = None, number: int = 1, **fields: Any) -> Attempt:

@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 MARK = "# Rendered from the above; `make generate` writes it again.\n"
 CASES = sorted(GOLDEN.glob("*.yaml"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-INSTALLATION = Installation({"__main__.py": "# The agent.\n"}, "registry.example.com/worker:1", "0.19.8")
+INSTALLATION = Installation("UEsFBg==", "registry.example.com/worker:1", "0.19.8")
 
 
 def rendered(written: list[dict[str, Any]]) -> list[dict[str, Any]]:

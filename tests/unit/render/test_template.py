@@ -9,7 +9,7 @@ from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.template import template_findings
 
-INSTALLATION = Installation({}, "registry.example.com/worker:1", "0.19.8")
+INSTALLATION = Installation("UEsFBg==", "registry.example.com/worker:1", "0.19.8")
 CONTAINER = "spec.template.spec.containers[0]"
 
 
@@ -159,7 +159,7 @@ def test_the_trainer_must_be_known() -> None:
 
 
 def test_images() -> None:
-    nothing = Installation({})
+    nothing = Installation("UEsFBg==")
     assert paths(findings_of(installation=nothing)) == ["spec.image"]
     assert paths(findings_of(installation=nothing, image="a")) == []
     assert paths(trainer_findings({"image": "a"}, installation=nothing)) == []
