@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from importlib.resources import files
 from typing import Any, Final, cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
@@ -13,6 +12,7 @@ from deepspeed_operator.cli.config_maps import Found, find, not_in_files
 from deepspeed_operator.cli.report import Options, Placed, Report, gravest_first, placed, problems
 from deepspeed_operator.cli.schema import schema_findings
 from deepspeed_operator.cli.sources import Content, Item, values
+from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
@@ -38,7 +38,7 @@ def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
     if job is None:
         everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
         return Report(item, name, None, None, None, options.accelerator, everything)
-    installation = Installation(_agent_files(), _WORKER_IMAGE, WORKER_DEEPSPEED)
+    installation = Installation(agent_archive(), _WORKER_IMAGE, WORKER_DEEPSPEED)
     found = find(job, contents)
     if job.spec.ds_config_from is not None and found is None:
         findings.append(not_in_files(job))
@@ -101,8 +101,3 @@ def _pruned(value: object) -> object:
 
 def _field_of_spec(path: str) -> str:
     return path.removeprefix("spec").removeprefix(".").partition(".")[0].partition("[")[0]
-
-
-def _agent_files() -> dict[str, str]:
-    directory = files("deepspeed_operator").joinpath("agent")
-    return {each.name: each.read_text(encoding="utf-8") for each in directory.iterdir() if each.name.endswith(".py")}
