@@ -44,6 +44,9 @@ from deepspeed_operator.render.installation import Installation
 
 PASSES = 10  # far more than there are questions to ask
 SOON = 1.0
+RESYNC = 600.0
+# Whatever is due at once comes by the echo of what was just written; a mistaken date must not keep a core busy.
+AT_LEAST = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -128,8 +131,9 @@ class Executor:
         pods = self.pods.of_job(job_key(job))
         with DECIDE_SECONDS.time():
             outcome = reconcile(Observed(job, pods, memory.facts, moment), self.installation)
-        if outcome.check_at is not None:
-            self.queue.add_after(job_key(job), (outcome.check_at - moment).total_seconds())
+        # Changes call for the next look; a wrong belief that none is to come must not last.
+        due = RESYNC if outcome.check_at is None else (outcome.check_at - moment).total_seconds()
+        self.queue.add_after(job_key(job), max(due, AT_LEAST))
         return outcome
 
     async def _write_status(self, job: DeepSpeedJob, memory: JobMemory, status: DeepSpeedJobStatus) -> DeepSpeedJob:

@@ -1,0 +1,110 @@
+"""DeepSpeedJobs in a namespace, on simulated nodes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.cluster.api import Api, ApiError
+
+GROUP = "/apis/deepspeed-operator.dev/v1alpha1"
+CORE = "/api/v1"
+
+Json = dict[str, Any]
+
+
+def manifest(name: str, nodes: int) -> Json:
+    """Return a job whose pods the simulated nodes run."""
+    return {
+        "apiVersion": "deepspeed-operator.dev/v1alpha1",
+        "kind": "DeepSpeedJob",
+        "metadata": {"name": name},
+        "spec": {
+            "nodes": nodes,
+            "slotsPerNode": 1,
+            "image": "registry.local/none:1",
+            "training": {"script": "train.py", "args": ["--deepspeed", "$(DEEPSPEED_CONFIG)"]},
+            "dsConfig": {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1},
+            "template": {
+                "spec": {
+                    "nodeSelector": {"type": "kwok"},
+                    "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
+                    "containers": [{"name": "trainer"}],
+                }
+            },
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of one namespace, and their children."""
+
+    api: Api
+    namespace: str
+
+    def apply(self, name: str = "pretrain", nodes: int = 2) -> None:
+        self.api.request("POST", self._jobs(), manifest(name, nodes))
+
+    def status(self, name: str = "pretrain") -> Json:
+        return self.api.request("GET", self._jobs(name)).get("status", {})
+
+    def condition(self, kind: str, name: str = "pretrain") -> Json:
+        """Return a condition; nothing if it is not there yet."""
+        conditions: list[Json] = self.status(name).get("conditions", [])
+        found = [each for each in conditions if each["type"] == kind]
+        return found[0] if found else {}
+
+    def running(self, name: str = "pretrain") -> bool:
+        return self.condition("Running", name).get("status") == "True"
+
+    def delete(self, name: str = "pretrain", policy: str = "Background") -> None:
+        self.api.request("DELETE", self._jobs(name), {"propagationPolicy": policy})
+
+    def exists(self, name: str = "pretrain") -> bool:
+        return self.api.found(self._jobs(name))
+
+    def change(self, name: str = "pretrain", **spec: Any) -> None:
+        self.api.request("PATCH", self._jobs(name), {"spec": spec})
+
+    def pods(self) -> list[Json]:
+        return self.api.request("GET", self.path("pods"))["items"]
+
+    def pod_names(self) -> list[str]:
+        return sorted(pod["metadata"]["name"] for pod in self.pods())
+
+    def delete_pod(self, name: str) -> None:
+        self.api.request("DELETE", f"{self.path('pods')}/{name}", {"gracePeriodSeconds": 0})
+
+    def create(self, plural: str, body: Json) -> None:
+        self.api.request("POST", self.path(plural), body)
+
+    def lease_holder(self) -> str:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/deepspeed-operator"
+        try:
+            return self.api.request("GET", path)["spec"].get("holderIdentity", "")
+        except ApiError:
+            return ""
+
+    def picture(self, name: str = "pretrain") -> Json:
+        """Return the state that a disturbance must not change: without uids, times and versions."""
+        status = self.status(name)
+        slices = self._children("endpointslices", name)
+        return {
+            "state": status["state"],
+            "attempt": status["attempt"],
+            **{kind: self._names(kind, name) for kind in ("pods", "configmaps", "services", "endpointslices")},
+            "addresses": [endpoint["hostname"] for part in slices for endpoint in part["endpoints"]],
+        }
+
+    def _names(self, plural: str, job: str) -> list[str]:
+        return sorted(child["metadata"]["name"] for child in self._children(plural, job))
+
+    def _children(self, plural: str, job: str) -> list[Json]:
+        group = "/apis/discovery.k8s.io/v1" if plural == "endpointslices" else CORE
+        selector = f"labelSelector=deepspeed-operator.dev%2Fjob-name%3D{job}"
+        return self.api.request("GET", f"{group}/namespaces/{self.namespace}/{plural}?{selector}")["items"]
+
+    def path(self, plural: str) -> str:
+        return f"{CORE}/namespaces/{self.namespace}/{plural}"
+
+    def _jobs(self, name: str = "") -> str:
+        return f"{GROUP}/namespaces/{self.namespace}/deepspeedjobs" + (f"/{name}" if name else "")

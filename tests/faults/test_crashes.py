@@ -1,0 +1,157 @@
+"""The operator dies at any moment, and goes on where it was."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.jobs import Jobs, Json
+from tests.faults.proxy import Answer, Forward, NoAnswer, Proxy, Request, honest
+from tests.faults.replica import Replica
+
+# Two status writes, Service, ConfigMap, four pods, one or two writes of the EndpointSlice.
+WRITES = 9
+
+
+def undisturbed(name: str, nodes: int) -> Json:
+    """Return what a job is that nothing went wrong with."""
+    pods = [f"{name}-1-{index}" for index in range(nodes)]
+    return {
+        "state": "Running",
+        "attempt": 1,
+        "pods": pods,
+        "configmaps": [f"{name}-1"],
+        "services": [name],
+        "endpointslices": [name],
+        "addresses": pods,
+    }
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_killed_at_each_write(replica: Replica, jobs: Jobs, proxy: Proxy, done: bool) -> None:
+    """Killed before the API server has heard of the write, or after it was done; a job for each write."""
+    writes: list[str] = []
+
+    async def kill(request: Request, forward: Forward) -> Answer:
+        if request.writes:
+            writes.append(request.path)
+            if len(writes) == number:
+                if done:
+                    await forward()
+                os.kill(replica.pid, signal.SIGKILL)
+            if len(writes) >= number:
+                raise NoAnswer
+        return await forward()
+
+    replica.start()
+    for number in range(1, WRITES + 1):
+        writes.clear()
+        proxy.intercept = kill
+        name = f"job-{number}"
+        jobs.apply(name, nodes=4)
+        assert replica.wait(20) == -signal.SIGKILL
+        proxy.intercept = honest
+        replica.start()
+        replica.eventually(lambda name=name: jobs.running(name), 20)
+        replica.eventually(lambda name=name: jobs.picture(name) == undisturbed(name, 4), 5)
+
+
+def test_a_restart_writes_nothing(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
+    replica.start()
+    jobs.apply()
+    jobs.apply("other", nodes=8)
+    replica.eventually(lambda: jobs.running() and jobs.running("other"), 20)
+    time.sleep(2)
+    before = proxy.writes()
+    assert replica.stop() == 0
+    replica.start()
+    time.sleep(3)
+    assert proxy.writes() == before
+
+
+def test_writes_from_apply_to_running(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
+    replica.start()
+    jobs.apply(nodes=8)
+    replica.eventually(jobs.running, 20)
+    time.sleep(1)
+    assert len(proxy.writes()) <= 8 + 6, proxy.writes()
+    assert len(set(proxy.writes())) >= 8 + 4
+
+
+def test_the_lease_is_handed_over_at_once(
+    make_replica: Callable[[Proxy, str], Replica], jobs: Jobs, proxy: Proxy
+) -> None:
+    first, second = make_replica(proxy, "first"), make_replica(proxy, "second")
+    first.start()
+    second.start(wait=False)
+    second.eventually(lambda: second.get("/readyz") == (200, "standing by"), 20)
+    told = time.monotonic()
+    first.send(signal.SIGTERM)
+    second.eventually(lambda: jobs.lease_holder() == "second", 10)
+    assert time.monotonic() - told < 5
+    assert first.wait() == 0
+    jobs.apply()
+    second.eventually(jobs.running, 20)
+
+
+@pytest.mark.parametrize("at", ["status", "pod"])
+def test_a_leader_stopped_before_a_create_makes_nothing_when_it_continues(
+    make_replica: Callable[[Proxy, str], Replica], make_proxy: Callable[[], Proxy], jobs: Jobs, at: str
+) -> None:
+    """It is stopped when its status is written, or its first pod made; another leads before it wakes up."""
+    slow, straight = make_proxy(), make_proxy()
+    first, second = make_replica(slow, "first"), make_replica(straight, "second")
+
+    async def stop(request: Request, forward: Forward) -> Answer:
+        answer = await forward()
+        if request.path.endswith("/status") if at == "status" else request.creates("pods"):
+            slow.intercept = honest
+            os.kill(first.pid, signal.SIGSTOP)
+        return answer
+
+    slow.intercept = stop
+    first.start()
+    second.start(wait=False)
+    jobs.apply(nodes=4)
+    second.eventually(jobs.running, 30)
+    stopped_with = slow.writes()
+    first.send(signal.SIGCONT)
+    assert first.wait(20) == 1
+    assert slow.writes() == stopped_with
+    assert jobs.pod_names() == [f"pretrain-1-{index}" for index in range(4)]
+
+
+def test_a_create_that_arrives_late_is_undone_or_does_nothing(
+    make_replica: Callable[[Proxy, str], Replica], make_proxy: Callable[[], Proxy], jobs: Jobs
+) -> None:
+    """The old leader's request is on its way while another leader finishes the attempt and begins the next one."""
+    slow, straight = make_proxy(), make_proxy()
+    first, second = make_replica(slow, "first"), make_replica(straight, "second")
+    released = threading.Event()
+    late: list[Answer] = []
+
+    async def hold(request: Request, forward: Forward) -> Answer:
+        if request.creates("pods"):
+            os.kill(first.pid, signal.SIGKILL)
+            await asyncio.to_thread(released.wait)
+            late.append(await forward())
+            raise NoAnswer
+        return await forward()
+
+    slow.intercept = hold
+    first.start()
+    second.start(wait=False)
+    jobs.apply()
+    second.eventually(jobs.running, 30)
+    jobs.change(runId="again")
+    second.eventually(lambda: jobs.running() and jobs.status()["attempt"] == 2, 30)
+    second.eventually(lambda: jobs.pod_names() == ["pretrain-2-0", "pretrain-2-1"], 20)
+    released.set()
+    second.eventually(lambda: late, 10)
+    assert late[0].status == 201
+    second.eventually(lambda: jobs.pod_names() == ["pretrain-2-0", "pretrain-2-1"], 20)
+    assert jobs.running()
