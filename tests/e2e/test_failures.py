@@ -15,7 +15,7 @@ from tests.e2e.kube import TERMINAL_PHASES, Job, Json, Namespace, eventually
 
 AT_ONCE = 6
 KNOWN_WITHIN_SECONDS = 30
-NO_DATA = ["python3", "-c", "exit('no data here')"]
+NO_DATA = {"command": ["python3", "-c", "exit('no data here')"], "terminationMessagePolicy": "FallbackToLogsOnError"}
 SIDECAR_COMMAND = ["python3", "-c", "import time; time.sleep(1e6)"]
 DEADLINE = {"startupDeadlineSeconds": 12}
 NO_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
@@ -61,7 +61,7 @@ CASES = {
         "RankFailed", ("ModuleNotFoundError: No module named 'deepspeed'",), ("1:import=deepspeed", "sleep=90"),
         index=1, rank=1, exit_code=1,
     ),
-    "launch-deepspeed": Case("Preflight", ("DeepSpeed",), options={"training": {"launcher": "DeepSpeed"}}),
+    "launch-deepspeed": Case("Preflight", ("no deepspeed",), options={"training": {"launcher": "DeepSpeed"}}),
     "image-without-python": Case("PythonNotFound", ("python3",), image="no-python"),
     "python-not-found": Case(
         "PythonNotFound", ("/opt/none/python",), options={"training": {"python": "/opt/none/python"}},
@@ -69,7 +69,7 @@ CASES = {
     "script-not-found": Case("ScriptNotFound", ("absent.py",), options={"training": {"script": "absent.py"}}),
     "init-container": Case(
         "InitContainerFailed", ("prepare", "no data here"),
-        options={"pod": {"initContainers": [{"name": "prepare", "command": NO_DATA}]}},
+        options={"pod": {"initContainers": [{"name": "prepare", **NO_DATA}]}},
     ),
     "host-not-resolved": Case(
         "HostNotResolved", ("host-not-resolved-1-0",), options={"pod": NO_DNS, "lifecycle": DEADLINE},
@@ -121,7 +121,7 @@ def ended(make_namespace: Callable[..., Namespace], image: Callable[[str], str])
         if name == "container-killed":
             namespace.running(name)
             processes.kill(namespace.pods(name)[1], "trainer")
-        return namespace.finished(name)
+        return namespace.ended(name)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         jobs = list(pool.map(run, manifests))

@@ -24,6 +24,13 @@ def plain(image: Callable[[str], str]) -> str:
     return image("plain-python")
 
 
+def nothing_left(namespace: Namespace) -> None:
+    def look() -> bool:
+        return namespace.children() == {"configmaps": ["rank"]}
+
+    eventually(look, lambda: f"children remain: {namespace.children()}", 40)
+
+
 def test_suspending_frees_the_accelerators_and_resuming_begins_a_new_attempt(namespace: Namespace, plain: str) -> None:
     seen = PodWatch(namespace)
     all_gpus = {"script": "rank.py", "files": {"configMap": "rank"}}
@@ -59,9 +66,7 @@ def test_deletion_leaves_nothing(namespace: Namespace, plain: str) -> None:
     namespace.apply(ranks("short", plain, FOREVER))
     namespace.running("short")
     namespace.delete("short")
-    eventually(
-        lambda: namespace.children() == {"configmaps": ["rank"]}, lambda: f"children remain: {namespace.children()}", 40
-    )
+    nothing_left(namespace)
 
 
 def test_nothing_is_created_while_a_foreground_deletion_waits_for_its_pods(
@@ -71,9 +76,8 @@ def test_nothing_is_created_while_a_foreground_deletion_waits_for_its_pods(
     namespace.running("slow")
     deleted = now()
     namespace.delete("slow", "--cascade=foreground")
-    created = [event for event in operator.writes(deleted, namespace.name) if event.verb == "create"]
-    assert not created
-    assert namespace.children() == {"configmaps": ["rank"]}
+    nothing_left(namespace)
+    assert [event for event in operator.writes(deleted, namespace.name) if event.verb == "create"] == []
 
 
 def test_a_job_applied_again_waits_for_the_pods_of_its_predecessor(namespace: Namespace, plain: str) -> None:

@@ -73,7 +73,7 @@ def trained(make_namespace: Callable[..., Namespace], image: Callable[[str], str
 
     def train(manifest: Json) -> Job:
         namespace.apply(manifest)
-        return namespace.finished(manifest["metadata"]["name"], seconds=240)
+        return namespace.ended(manifest["metadata"]["name"], seconds=240)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         jobs = list(pool.map(train, manifests))

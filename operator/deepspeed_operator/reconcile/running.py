@@ -39,9 +39,8 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     if observed.job.spec.suspend:
         verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end.")
         return state(observed, verdict, gang=gang, check_at=observed.now)
-    if is_true(observed.job.status, ConditionType.RUNNING):
-        return _running(observed, gang, installation)
-    return _starting(observed, gang, installation)
+    advance = _running if is_true(observed.job.status, ConditionType.RUNNING) else _starting
+    return advance(observed, gang, installation)
 
 
 def complete(observed: Observed, gang: Gang) -> Outcome:
