@@ -29,7 +29,7 @@ class Embedded:
 
     def outside(self, span: Span) -> Span:
         """Return where a span of the content stands in the file."""
-        begin = self._literal_block_begin()
+        begin = self.block()
         if begin is None:
             return self.holder.start, self.holder.end
         first, indent = begin
@@ -39,8 +39,8 @@ class Embedded:
         end = self.text.start(first + last) + indent + end_column + 1
         return start, max(end, start + 1)
 
-    def _literal_block_begin(self) -> tuple[int, int] | None:
-        """The first line and the indentation of a `|` block: the only style whose lines are the content's."""
+    def block(self) -> tuple[int, int] | None:
+        """Return first line and indentation of a `|` block, the only style whose lines are the content's; else None."""
         node = self.holder.node
         if not node.block or self.text.content[node.start] != "|":
             return None
