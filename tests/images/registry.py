@@ -24,10 +24,11 @@ def has(repository: str, tag: str) -> bool:
 
 
 def push(image: str, repository: str, tag: str) -> None:
-    """Uncompressed: on one machine, packing and unpacking a gigabyte takes longer than moving it."""
     destination = f"docker://{REGISTRY_ADDRESS}/{repository}:{tag}"
     with step(f"{repository}: push"):
-        buildah("push", "--quiet", "--disable-compression", "--format=oci", "--tls-verify=false", image, destination)
+        # The nodes unpack zstd several times faster than gzip.
+        packed = ("--format=oci", "--compression-format=zstd", "--compression-level=1")
+        buildah("push", "--quiet", *packed, "--tls-verify=false", image, destination)
 
 
 def publish(image: str, reference: str) -> None:
