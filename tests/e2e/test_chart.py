@@ -145,12 +145,13 @@ def test_old_kubernetes_is_refused(helm: Path) -> None:
     ],
 )
 def test_operator_may_do_what_it_needs(cluster: Cluster, operator: Operator, question: str, answer: str) -> None:
-    account = f"system:serviceaccount:{NAMESPACE}:{NAME}"
-    kubectl = [cluster.bin / "kubectl", f"--kubeconfig={cluster.kubeconfig}"]
+    verb, resource = question.split()
+    kind, _, subresource = resource.partition("/")
+    command = ["kubectl", f"--kubeconfig={cluster.kubeconfig}", "auth", "can-i", verb, kind, "--namespace=default"]
+    options = [f"--subresource={subresource}", f"--as=system:serviceaccount:{NAMESPACE}:{NAME}"]
     done = subprocess.run(
-        [*kubectl, "auth", "can-i", *question.split(), f"--as={account}", "--namespace=default"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [*command, *options], executable=cluster.bin / "kubectl", capture_output=True, text=True, check=False
+    )
     assert done.stdout.strip() == answer
 
 
