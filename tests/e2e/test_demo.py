@@ -1,0 +1,43 @@
+"""What a newcomer tries first: the demo, and the examples as they are."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from tests.e2e.installation import Operator
+from tests.e2e.kube import Namespace
+
+ROOT = Path(__file__).parents[2]
+LOSS = re.compile(r"rank (\d) epoch \d step \d+ loss (\d+\.\d+)")
+
+
+def losses(text: str, rank: int) -> list[float]:
+    return [float(loss) for who, loss in LOSS.findall(text) if int(who) == rank]
+
+
+def assert_falls(found: list[float]) -> None:
+    assert len(found) >= 4
+    assert found[-1] < found[0] / 2
+
+
+def test_demo_trains_and_explains_what_it_refuses(operator: Operator) -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.demo"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ending = done.stdout.partition("Losses\n")[2]
+    assert_falls(losses(ending, rank=0))
+    assert_falls(losses(ending, rank=1))
+    assert re.search(r"^quickstart +Complete +2 ", done.stdout, re.MULTILINE)
+    assert "32 ≠ 4 × 8 × 2" in ending
+
+
+def test_the_deepspeed_command_line_runs_the_same_program(make_namespace: Callable[..., Namespace]) -> None:
+    namespace = make_namespace("example")
+    namespace.apply(*yaml.safe_load_all((ROOT / "examples/quickstart-deepspeed-launcher.yaml").read_text()))
+    job = namespace.finished("quickstart-deepspeed", seconds=180)
+    assert job.outcome == "Complete", namespace.report("quickstart-deepspeed")
+    for rank in (0, 1):
+        assert_falls(losses(namespace.log(f"quickstart-deepspeed-1-{rank}"), rank))
