@@ -6,7 +6,8 @@ from tests.cluster.settings import CACHE
 
 ROOT = Path(__file__).resolve().parents[2]
 STORAGE = CACHE / "storage"
-RUNTIME = Path("/run/deepspeed-operator-images")
+# What is mounted now, for this storage alone; it must not outlive a reboot.
+RUNTIME = Path("/run/deepspeed-operator-images") / str(CACHE).strip("/").replace("/", "-")
 LOCKS = CACHE / "locks"
 
 SUITE = "trixie"
