@@ -24,16 +24,16 @@ class Found:
 
     def placed(self, findings: Iterable[Finding]) -> tuple[list[Placed], list[Finding]]:
         """Give findings about the configuration their places in this file; return the others as they are."""
-        here: list[Placed] = []
+        here = self._problems()
+        unreadable = bool(here)  # then all that the operator says about the content is the same, without its lines
         elsewhere: list[Finding] = []
-        known = self._problems()
         for finding in findings:
             inside = finding.path.removeprefix(_FIELD)
             if self.embedded is None or inside == finding.path or inside.removeprefix(".") in _FIELDS_OF_IT:
                 elsewhere.append(finding)
-            elif inside or not known:  # the reader's words about the whole text say the same without lines
+            elif not unreadable:
                 here.append(Placed(finding, (self.embedded.span(inside.removeprefix(".")),), self.source))
-        return [*known, *here], elsewhere
+        return here, elsewhere
 
     def _problems(self) -> list[Placed]:
         if self.embedded is None or self.embedded.document is None:

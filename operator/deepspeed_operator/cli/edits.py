@@ -5,8 +5,8 @@ import re
 from typing import Any, Final
 
 from deepspeed_operator.cli.sources import Format
-from deepspeed_operator.cli.tree import Member, Node
 from deepspeed_operator.dsconfig.migration import Edit, Path, Put, Remove, Rename
+from deepspeed_operator.dsconfig.tree import Member, Node
 
 _SPACE: Final = {
     Format.JSON: re.compile(r"(?:\s+|#[^\r\n]*|//[^\r\n]*|/\*(?s:.)*?\*/)*+"),

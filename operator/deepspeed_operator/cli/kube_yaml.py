@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import yaml
 
-from deepspeed_operator.cli.tree import DEEPEST, Document, Member, Node, Problems, Scalar, Unreadable
+from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Member, Node, Problems, Scalar, Unreadable
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_NODES: Final = 1_000_000  # aliases can make a small file endless
@@ -95,6 +95,7 @@ class _Composer:
 
     def _mapping(self, event: Any, depth: int) -> Node:
         members: dict[str, Member] = {}
+        repeated: dict[str, list[tuple[int, int]]] = {}
         merged: list[Node] = []
         for inner in self.events:
             if isinstance(inner, yaml.MappingEndEvent):
@@ -104,6 +105,7 @@ class _Composer:
                 for other in merged:
                     for key, member in (other.members or {}).items():
                         members.setdefault(key, member)
+                self.problems.repeated(repeated, "; only the last would count.")
                 return Node(_span(event)[0], end, members=members, block=not event.flow_style)
             if isinstance(inner, yaml.ScalarEvent) and inner.value == "<<" and inner.implicit[0]:
                 merged += self._merged(self._node(next(self.events), depth + 1), inner)
@@ -112,9 +114,7 @@ class _Composer:
             span = _span(inner)
             node = self._node(next(self.events), depth + 1)
             if key in members:
-                first = (members[key].start, members[key].end)
-                message = "given more than once in one mapping; only the last would count."
-                self.problems.note(message, "Keep one of them.", first, span, key=key)
+                repeated.setdefault(key, [(members[key].start, members[key].end)]).append(span)
             members[key] = Member(key, *span, node)
         raise AssertionError("the parser ends what it begins")
 

@@ -12,8 +12,8 @@ from deepspeed_operator.cli.report import Failure
 from deepspeed_operator.cli.rewriting import Rewritten, rewritten
 from deepspeed_operator.cli.show import failure_lines
 from deepspeed_operator.cli.sources import STDIN, Content, PlacedUnreadable, read
-from deepspeed_operator.cli.tree import Unreadable
 from deepspeed_operator.dsconfig.migration import OLDEST, Kind, Step, release
+from deepspeed_operator.dsconfig.tree import Unreadable
 
 FINE, LEFT_TO_YOU, UNREADABLE = 0, 1, 2
 _COLOURS: Final = {Kind.REWRITTEN: "green", Kind.YOURS: "red", Kind.DEFAULT: "yellow", Kind.BEHAVIOUR: "yellow"}

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from deepspeed_operator.cli.hjson import parse_hjson
-from deepspeed_operator.cli.tree import Document, Member, Node, Text, Unreadable, located
+from deepspeed_operator.dsconfig.hjson import parse_hjson
+from deepspeed_operator.dsconfig.tree import Document, Member, Node, Text, Unreadable, located, path_at
 
 Span = tuple[int, int]
 
@@ -69,24 +69,3 @@ def span_at(root: Node, path: str) -> Span:
         return (node.start, node.end) if node is not root else (root.start, root.start + 1)
     scalar = node.members is None and node.items is None
     return (member.start, node.end) if scalar and not node.block and not rest else (member.start, member.end)
-
-
-def path_at(root: Node, position: int) -> str:
-    """Return the path of the innermost key whose value, or which itself, is at this position."""
-    path, node = "", root
-    while True:
-        below = _child_at(node, position)
-        if below is None:
-            return path.removeprefix(".")
-        step, node = below
-        path += step
-
-
-def _child_at(node: Node, position: int) -> tuple[str, Node] | None:
-    for member in (node.members or {}).values():
-        if member.start <= position < max(member.end, member.node.end):
-            return f".{member.key}", member.node
-    for number, item in enumerate(node.items or ()):
-        if item.start <= position < item.end:
-            return f"[{number}]", item
-    return None

@@ -1,13 +1,12 @@
 """What `dsjob validate` is asked, and what it says, before that is written down for people or programs."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deepspeed_operator.api.status import Batch, Finding, Level, World
-from deepspeed_operator.cli.places import Span, path_at, span_at
+from deepspeed_operator.cli.places import Span, span_at
 from deepspeed_operator.cli.sources import Item, Source
-from deepspeed_operator.cli.tree import Problem
+from deepspeed_operator.dsconfig.tree import Problem, path_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,7 @@ def problems(item: Item) -> list[Placed]:
 
 def problem_at(path: str, problem: Problem, source: Source, spans: tuple[Span, ...] | None = None) -> Placed:
     """Return a problem of the text as a finding; `spans` are those in the file, where the text is only part of it."""
-    message = f"{json.dumps(problem.key)} is {problem.message}" if problem.key is not None else problem.message
-    finding = Finding(level=Level.ERROR, path=path, message=message, fix=problem.fix)
+    finding = Finding(level=Level.ERROR, path=path, message=problem.message, fix=problem.fix)
     return Placed(finding, spans or problem.spans, source)
 
 

@@ -8,8 +8,8 @@ from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.cli.edits import CannotEdit, edited_text
 from deepspeed_operator.cli.places import Embedded, embed
 from deepspeed_operator.cli.sources import Content, Format, Item, content_of, data_of, source_of, values
-from deepspeed_operator.cli.tree import Unreadable, plain
 from deepspeed_operator.dsconfig.migration import Config, Edit, Path, Put, Step, edited, steps
+from deepspeed_operator.dsconfig.tree import Unreadable, plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from deepspeed_operator.api.names import GROUP, KIND
-from deepspeed_operator.cli.hjson import parse_hjson
 from deepspeed_operator.cli.kube_yaml import parse_yaml
-from deepspeed_operator.cli.tree import Document, Node, Problem, Problems, Text, Unreadable, plain
+from deepspeed_operator.dsconfig.hjson import parse_hjson
+from deepspeed_operator.dsconfig.tree import Document, Node, Problem, Problems, Text, Unreadable, plain
 
 STDIN: Final = "-"
 _LARGEST: Final = 16 * 1024 * 1024

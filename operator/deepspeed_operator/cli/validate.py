@@ -13,7 +13,7 @@ from deepspeed_operator.cli.records import record
 from deepspeed_operator.cli.report import Failure, Options, Report
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
 from deepspeed_operator.cli.sources import Content, PlacedUnreadable, read
-from deepspeed_operator.cli.tree import Unreadable
+from deepspeed_operator.dsconfig.tree import Unreadable
 
 FINE, WITH_ERRORS, UNREADABLE = 0, 1, 2
 _LAUNCHERS: Final = ("Ranks", "DeepSpeed", "None")

@@ -1,13 +1,16 @@
 """What a document says, and where: values that know their place in the text."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from deepspeed_operator.dsconfig.wording import quoted
+
 # So many problems of a text are named; whoever has more has one problem.
 MOST_PROBLEMS: Final = 100
+MOST_PLACES: Final = 10
 # No configuration nests like this, and what reads a value later recurses.
 DEEPEST: Final = 100
 
@@ -52,16 +55,22 @@ class Problem:
 
     message: str
     fix: str
-    spans: tuple[tuple[int, int], ...]
-    key: str | None = None
+    spans: tuple[tuple[int, int], ...]  # the last one is where it shows
 
 
 class Problems(list[Problem]):
     """The first problems of a text."""
 
-    def note(self, message: str, fix: str, *spans: tuple[int, int], key: str | None = None) -> None:
+    def note(self, message: str, fix: str, *spans: tuple[int, int]) -> None:
         if len(self) < MOST_PROBLEMS:
-            self.append(Problem(message, fix, spans, key))
+            self.append(Problem(message, fix, spans))
+
+    def repeated(self, spans: Mapping[str, list[tuple[int, int]]], consequence: str) -> None:
+        """Note the keys of one object that stand in it more than once."""
+        for key, places in spans.items():
+            message = f"{quoted(key)} is given more than once in one object{consequence}"
+            shown = places if len(places) <= MOST_PLACES else [*places[: MOST_PLACES - 1], places[-1]]
+            self.note(message, "Keep one of them.", *shown)
 
 
 @dataclass(slots=True)
@@ -154,3 +163,24 @@ def _keys(path: str) -> Iterator[tuple[str, str]]:
         if character in ".[":
             yield path[:position], path[position:]
     yield path, ""
+
+
+def path_at(root: Node, position: int) -> str:
+    """Return the path of the innermost key whose value, or which itself, is at this position."""
+    path, node = "", root
+    while True:
+        below = _child_at(node, position)
+        if below is None:
+            return path.removeprefix(".")
+        step, node = below
+        path += step
+
+
+def _child_at(node: Node, position: int) -> tuple[str, Node] | None:
+    for member in (node.members or {}).values():
+        if member.start <= position < max(member.end, member.node.end):
+            return f".{member.key}", member.node
+    for number, item in enumerate(node.items or ()):
+        if item.start <= position < item.end:
+            return f"[{number}]", item
+    return None

@@ -6,7 +6,7 @@ That package is quadratic on some texts, recurses without a limit and forgets wh
 import re
 from typing import Final, NoReturn
 
-from deepspeed_operator.cli.tree import DEEPEST, Document, Member, Node, Problems, Scalar, Unreadable
+from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Member, Node, Problems, Scalar, Unreadable
 
 _SPACE: Final = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*|//[^\r\n]*|/\*(?s:.)*?\*/)*+")
 _NUMBER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?[\t ]*")
@@ -95,6 +95,7 @@ class _Parser:
 
     def _object(self, begin: int, depth: int, *, braces: bool) -> Node:
         members: dict[str, Member] = {}
+        repeated: dict[str, list[tuple[int, int]]] = {}
         self._skip()
         while self._peek() != "}" or not braces:
             start = self._skip()
@@ -107,15 +108,16 @@ class _Parser:
             self._skip()
             node = self._value(depth + 1)
             if key in members:
-                self._duplicate(members[key], key, start, end)
+                repeated.setdefault(key, [(members[key].start, members[key].end)]).append((start, end))
             members[key] = Member(key, start, end, node)
             self._skip()
             if self._peek() == ",":
                 self.at += 1
                 self._skip()
             if not braces and self._peek() == "":
-                return Node(begin, self.at, members=members)
-        self.at += 1
+                break
+        self.at += braces
+        self.problems.repeated(repeated, ". DeepSpeed refuses that.")
         return Node(begin, self.at, members=members)
 
     def _list(self, begin: int, depth: int) -> Node:
@@ -163,7 +165,7 @@ class _Parser:
             if last == "\\":
                 pieces.append(self._escape(begin))
             else:
-                self._fail("a string may not run over the end of a line or hold a control character", begin)
+                self._fail("the string that begins here may not run over the end of a line", begin)
 
     def _escape(self, begin: int) -> str:
         letter = self._peek()
@@ -182,6 +184,9 @@ class _Parser:
             if low & 0xFC00 == 0xDC00:
                 return chr(0x10000 + ((code - 0xD800) << 10 | (low - 0xDC00)))
             self.at = resume
+        if code & 0xF800 == 0xD800:
+            self.problems.note("half of a character.", "Write the character itself.", (self.at - 6, self.at))
+            return "\ufffd"
         return chr(code)
 
     def _hexadecimal(self) -> int:
@@ -246,7 +251,3 @@ class _Parser:
             message = f"{word} is not a number that JSON or DeepSpeed knows."
             self.problems.note(message, "Write a finite number.", (begin, begin + len(word)))
         return value
-
-    def _duplicate(self, first: Member, key: str, start: int, end: int) -> None:
-        message = "given more than once in one object. DeepSpeed refuses that."
-        self.problems.note(message, "Keep one of them.", (first.start, first.end), (start, end), key=key)
