@@ -39,13 +39,11 @@ class Connection:
         )
 
 
-async def connect() -> Connection:
-    """Find the API server; ConfigException if there is neither a service account nor a kubeconfig."""
+async def connect(kubeconfig: str | None = None) -> Connection:
+    """Find the API server: by the kubeconfig if one is named, else by the service account, else by KUBECONFIG."""
     configuration = Configuration()
-    try:
-        load_incluster_config(configuration)
-    except ConfigException:
-        await load_kube_config(client_configuration=configuration)
+    if kubeconfig is not None or not _in_cluster(configuration):
+        await load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
@@ -55,3 +53,11 @@ async def connect() -> Connection:
     if configuration.disable_strict_ssl_verification:
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return Connection(configuration, context)
+
+
+def _in_cluster(configuration: Configuration) -> bool:
+    try:
+        load_incluster_config(configuration)
+    except ConfigException:
+        return False
+    return True
