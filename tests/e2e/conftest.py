@@ -17,16 +17,17 @@ def image() -> Callable[[str], str]:
     return images.ensure
 
 
-@pytest.fixture(scope="session")
-def operator(cluster: Cluster) -> Operator:
-    """The operator, installed by the chart with the image of this tree."""
+@pytest.fixture(scope="package")
+def operator(cluster: Cluster) -> Iterator[Operator]:
+    """The operator, installed by the chart with the image of this tree; other tests bring their own."""
     installed = Operator(cluster)
     installed.install()
     installed.settled()
-    return installed
+    yield installed
+    installed.uninstall()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def make_namespace(cluster: Cluster, operator: Operator) -> Iterator[Callable[..., Namespace]]:
     """Makes namespaces that stay to the end, so that a last look sees every state a test has left."""
     made: list[Namespace] = []

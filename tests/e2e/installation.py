@@ -29,15 +29,16 @@ class Operator:
         repository, _, tag = images.ensure("operator").rpartition(":")
         values = {"image.repository": repository, "image.tag": tag, "worker.image": images.ensure("worker")}
         options = [option for name, value in values.items() for option in ("--set-string", f"{name}={value}")]
-        kubeconfig = f"--kubeconfig={self.cluster.kubeconfig}"
-        chart = str(ROOT / "charts" / NAME)
-        run(
-            [
-                *(str(self.cluster.bin / "helm"), kubeconfig, "upgrade", "--install", NAME, chart),
-                *("--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout=120s", *options),
-            ],
-            timeout=150,
-        )
+        # The CRD may have been applied by hand before.
+        options += ["--take-ownership", "--force-conflicts", "--create-namespace", "--wait", "--timeout=120s"]
+        self._helm("upgrade", "--install", NAME, str(ROOT / "charts" / NAME), *options)
+
+    def uninstall(self) -> None:
+        self._helm("uninstall", NAME, "--wait", "--timeout=60s")
+
+    def _helm(self, *arguments: str) -> None:
+        program, kubeconfig = str(self.cluster.bin / "helm"), f"--kubeconfig={self.cluster.kubeconfig}"
+        run([program, kubeconfig, f"--namespace={NAMESPACE}", *arguments], timeout=150)
 
     def pods(self) -> list[Json]:
         selector = f"labelSelector=app.kubernetes.io%2Fname%3D{NAME}"

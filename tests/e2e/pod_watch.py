@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from tests.e2e.kube import CORE, TERMINAL_PHASES, Json, Namespace
 
+_JOB: Final = "deepspeed-operator.dev/job-name"
 _INDEX: Final = "deepspeed-operator.dev/index"
 _LONGEST_TEST: Final = 300
 
 
 class PodWatch:
-    """Notes each pod that was made, and those made while another of their index could still run."""
+    """Notes each pod that was made, and those made while another of their job and index could still run."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.created: list[str] = []  # names, in order; a name comes twice if two pods bore it
@@ -29,15 +30,16 @@ class PodWatch:
 
     def _take(self, change: str, pod: Json) -> None:
         metadata = pod["metadata"]
-        index = metadata.get("labels", {}).get(_INDEX)
-        if index is None:
+        labels = metadata.get("labels", {})
+        if _INDEX not in labels:
             return
+        place = f"{labels[_JOB]}/{labels[_INDEX]}"
         if change == "DELETED" or pod["status"].get("phase") in TERMINAL_PHASES:
             self._alive.pop(metadata["uid"], None)
         elif metadata["uid"] not in self._alive:
             self.created.append(metadata["name"])
-            self.overlaps += [f"{metadata['name']} beside {name}" for name, its in self._alive.values() if its == index]
-            self._alive[metadata["uid"]] = (metadata["name"], index)
+            self.overlaps += [f"{metadata['name']} beside {name}" for name, its in self._alive.values() if its == place]
+            self._alive[metadata["uid"]] = (metadata["name"], place)
 
 
 def _open(namespace: Namespace) -> Any:
