@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final, cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
@@ -38,7 +39,7 @@ def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
     if job is None:
         everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
         return Report(item, name, None, None, None, options.accelerator, everything)
-    installation = Installation(agent_archive(), _WORKER_IMAGE, WORKER_DEEPSPEED)
+    installation = _installation()
     found = find(job, contents)
     if job.spec.ds_config_from is not None and found is None:
         findings.append(not_in_files(job))
@@ -51,6 +52,11 @@ def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
     everything = gravest_first([*problems(item), *within, *(placed(item, finding) for finding in findings)])
     version = declared_version(job.spec, installation)
     return Report(item, name, verdict.world, verdict.batch, version, options.accelerator, everything)
+
+
+@cache
+def _installation() -> Installation:
+    return Installation(agent_archive(), _WORKER_IMAGE, WORKER_DEEPSPEED)
 
 
 def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation) -> Judgement:

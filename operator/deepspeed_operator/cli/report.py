@@ -74,6 +74,6 @@ def problem_at(path: str, problem: Problem, source: Source, spans: tuple[Span, .
 
 
 def gravest_first(findings: Iterable[Placed]) -> tuple[Placed, ...]:
-    """Return the findings, errors before warnings before advice."""
+    """Return the findings: errors, warnings, advice, and within a level as they stand in the text."""
     order = list(Level)
-    return tuple(sorted(findings, key=lambda each: order.index(each.finding.level)))
+    return tuple(sorted(findings, key=lambda each: (order.index(each.finding.level), each.spans[0])))

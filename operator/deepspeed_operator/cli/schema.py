@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, Final, cast
 
 from deepspeed_operator.api.crd import root_schema
@@ -30,13 +31,16 @@ _SIZES: Final = {
 
 def schema_findings(job: Mapping[str, Any]) -> list[Finding]:
     """Return what the API server would refuse about metadata.name and spec when the job is created."""
-    schema = root_schema()
+    schema = _root_schema()
     spec = cast(Schema, schema["properties"]["spec"])
     if job.get("spec") is None:
         findings = [_error("spec", "is missing.", "Write what to train: spec.training, spec.dsConfig, …")]
     else:
         findings = list(_wrong(job["spec"], spec, "spec"))
     return [*findings, *broken_rules(job, {**schema, "properties": {}})]
+
+
+_root_schema = cache(root_schema)
 
 
 def _wrong(value: object, schema: Schema, path: str) -> Iterator[Finding]:

@@ -10,12 +10,15 @@ from typing import Any, Final
 
 from deepspeed_operator.api.names import GROUP, KIND
 from deepspeed_operator.cli.kube_yaml import parse_yaml
+from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.hjson import parse_hjson
 from deepspeed_operator.dsconfig.tree import Document, Node, Problem, Problems, Text, Unreadable, plain
 
 STDIN: Final = "-"
 _LARGEST: Final = 16 * 1024 * 1024
 _MANIFEST: Final = re.compile(r"^(---|(apiVersion|kind)[ \t]*:)", re.MULTILINE)
+# YAML is written for everything: a configuration has one of these, or it would not need to be one.
+_TELLTALE: Final = frozenset({*KEYS, "zero_optimization", "fp16", "bf16", "optimizer", "scheduler"})
 _BEGINS_WITH_BRACE: Final = re.compile(r"(\s+|#[^\n]*|//[^\n]*)*+\{")
 
 
@@ -146,7 +149,8 @@ def _sort(content: Content, document: Document) -> None:
         key = (_word(metadata, "namespace") or "", _word(metadata, "name") or "")
         content.config_maps[key] = data.node if data is not None else root
     is_job = kind == KIND or (version or "").startswith(f"{GROUP}/")
-    if is_job or (kind is None and version is None):
+    is_config = content.source.format is Format.JSON or bool(root.members.keys() & _TELLTALE)
+    if is_job or (kind is None and version is None and is_config):
         content.items.append(Item(content.source, root, tuple(document.problems), is_job))
     else:
         content.others += 1

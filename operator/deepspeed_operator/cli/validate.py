@@ -67,10 +67,15 @@ def examined(names: tuple[str, ...], options: Options) -> tuple[list[Report], li
             failures.append(Failure(name, error.message, error.fix, error.source, error.position))
         except Unreadable as error:
             failures.append(Failure(name, error.message, error.fix))
+    return reports_of(contents, options), failures
+
+
+def reports_of(contents: list[Content], options: Options) -> list[Report]:
+    """Return the verdict on each job and configuration."""
     items = [item for content in contents for item in content.items]
     return [
         judged_job(item, contents, options) if item.is_job else judged_configuration(item, options) for item in items
-    ], failures
+    ]
 
 
 def exit_code(reports: list[Report], failures: list[Failure], *, strict: bool) -> int:

@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 from deepspeed_operator.dsconfig.changes import (
     CHANGES,
-    LONG_AGO,
     Behaviour,
     Change,
     NewDefault,
@@ -83,11 +82,13 @@ def release(version: str) -> tuple[int, ...]:
 
 def steps(config: Config, old: str | None, new: str) -> list[Step]:
     """Return what concerns a configuration on the way from one version to another; None: from the oldest."""
-    begin = release(old or OLDEST)
+    begin, end = release(old or OLDEST), release(new)
     config = copy.deepcopy(config)
     found: list[Step] = []
     for change in CHANGES:
-        if begin < release(change.since) <= release(new) or change.since == LONG_AGO:
+        # What the new version refuses goes, even if the old one should have refused it already.
+        is_news = isinstance(change, NewDefault | Behaviour)
+        if release(change.since) <= end and (not is_news or release(change.since) > begin):
             for step in _steps_of(change, config):
                 found.append(step)
                 config = edited(config, step.edits)
@@ -104,7 +105,7 @@ def edited(config: Config, edits: tuple[Edit, ...]) -> Config:
             case Remove():
                 del section[key]
             case Put():
-                section[key] = edit.value
+                section[key] = copy.deepcopy(edit.value)
             case Rename():
                 pairs = [(edit.name if name == key else name, value) for name, value in section.items()]
                 section.clear()
