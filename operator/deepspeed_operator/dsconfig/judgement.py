@@ -1,43 +1,185 @@
 """The verdict on one configuration in one world."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from deepspeed_operator.api.status import Batch, Finding, Level, World
-from deepspeed_operator.dsconfig.batch import derive_batch, read_batch_keys
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.auto import auto_notes, auto_paths
+from deepspeed_operator.dsconfig.batch import Derived, derive_batch
+from deepspeed_operator.dsconfig.combinations import combination_notes
+from deepspeed_operator.dsconfig.engine import engine_notes
+from deepspeed_operator.dsconfig.ignored import ignored_notes
+from deepspeed_operator.dsconfig.notes import Note, advice, warning
+from deepspeed_operator.dsconfig.parallelism import Division, Parallelism, divide
+from deepspeed_operator.dsconfig.schema import Schema, schema_of
+from deepspeed_operator.dsconfig.sections import Reading
+from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.dsconfig.versions import SUPPORTED, judge_of, ranges
+
+_ORDER: Final = list(Level)
+ELASTICITY: Final = "elasticity"
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a verdict depends on besides the configuration. Without a version every supported one is asked.
+
+    `integration`: a framework builds optimizer and scheduler from the configuration.
+    """
+
+    world: int
+    version: str | None = None
+    accelerator: str | None = None
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    integration: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a configuration comes to; `batch` is None where it contradicts itself."""
+
+    notes: tuple[Note, ...]
+    batch: Batch | None
+    division: Division
+    version: str
+
+    @property
+    def refused(self) -> bool:
+        return any(note.level is Level.ERROR for note in self.notes)
+
+    @property
+    def samples_per_step(self) -> int | None:
+        """Samples that one optimizer step really consumes, over all ranks."""
+        batch, shards = self.batch, self.division.shards
+        if batch is None or batch.micro_per_gpu is None or batch.accumulation is None or shards is None:
+            return None
+        return batch.micro_per_gpu * batch.accumulation * shards
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a configuration comes to; `batch` is None where it contradicts itself or there is none."""
+    """A verdict in the words of the API. Without a configuration there is none."""
 
     batch: Batch | None
     findings: tuple[Finding, ...]
+    divisor: int | None = None
+    data_parallel: int | None = None
+    samples_per_step: int | None = None
+    judged_as: str | None = None
 
     @property
     def errors(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.level is Level.ERROR)
 
 
-def judge(config: Mapping[str, Any] | None, world: World, where: str = "spec.dsConfig") -> Judgement:
+def judge(
+    config: Mapping[str, Any] | None,
+    world: World,
+    where: str = "spec.dsConfig",
+    *,
+    version: str | None = None,
+    accelerator: str | None = None,
+    parallelism: Parallelism | None = None,
+    integration: bool = False,
+) -> Judgement:
     """Judge a configuration; `where` is the path of its source in the job. None: the program builds it in code."""
     if config is None:
         return Judgement(None, ())
-    given = read_batch_keys(config, where)
-    notes = [finding for finding in given.findings if finding.level is not Level.ERROR]
-    if given.auto:
-        notes.append(_left_to_hugging_face(given.auto, where))
-    batch = derive_batch(config, world.data_parallel, where)
-    if isinstance(batch, Batch):
-        return Judgement(batch, tuple(notes))
-    return Judgement(None, (*batch, *notes))
-
-
-def _left_to_hugging_face(keys: tuple[str, ...], where: str) -> Finding:
-    return Finding(
-        level=Level.ADVICE,
-        path=where,
-        message=f'"auto" for {", ".join(keys)}: the Hugging Face integration fills it in; DeepSpeed alone refuses it.',
-        fix="Without Hugging Face Trainer or Accelerate, write numbers.",
+    circumstances = Circumstances(world.size, version, accelerator, parallelism or Parallelism(), integration)
+    verdict = validate(config, circumstances)
+    return Judgement(
+        batch=verdict.batch,
+        findings=tuple(note.finding(where) for note in verdict.notes),
+        divisor=verdict.division.divisor,
+        data_parallel=verdict.division.shards,
+        samples_per_step=verdict.samples_per_step,
+        judged_as=verdict.version,
     )
+
+
+def validate(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+    """Say everything there is to say about a configuration, the gravest first."""
+    judge_version = judge_of(circumstances.version) if circumstances.version else None
+    if judge_version is None:
+        return _by_all(config, circumstances)
+    verdict = validate_for(schema_of(judge_version.version), config, circumstances)
+    if not judge_version.remark:
+        return verdict
+    fix = "Compare the release notes of the two, or use a version that is known here."
+    return _with(verdict, (*verdict.notes, advice((), "judged-as", judge_version.remark, fix)))
+
+
+def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+    """Judge by one version's schema."""
+    reading = Reading(schema, config)
+    division = divide(schema, config, circumstances.world, circumstances.parallelism)
+    derived = _batch(schema, config, division)
+    if "pipeline" in config and circumstances.parallelism.pipeline is None:
+        derived = replace(derived, notes=[_of_a_pipeline(note) for note in derived.notes])
+    setup = Setup(
+        schema=schema,
+        config=config,
+        models=reading.models,
+        division=division,
+        world=circumstances.world,
+        accelerator=circumstances.accelerator,
+        integration=circumstances.integration,
+    )
+    autos = auto_paths(config)
+    notes = [*reading.notes, *division.notes, *derived.notes, *combination_notes(setup)]
+    notes += [*engine_notes(setup), *ignored_notes(setup, derived.batch, bool(autos)), *auto_notes(autos)]
+    return _with(Verdict((), derived.batch, division, schema.version), _unrepeated(notes))
+
+
+def _batch(schema: Schema, config: Mapping[str, Any], division: Division) -> Derived:
+    if ELASTICITY not in schema.removed and object_at(config.get(ELASTICITY)).get("enabled"):
+        message = "elastic training computes the batch sizes when it starts; they are not computed here."
+        return Derived(
+            None, [warning((ELASTICITY,), ELASTICITY, message, "Newer versions of DeepSpeed have removed it.")]
+        )
+    if division.divisor is None:
+        return Derived(None)
+    return derive_batch(config, division.divisor)
+
+
+def _of_a_pipeline(note: Note) -> Note:
+    """Pipeline parallelism is the script's: the section says nothing about it."""
+    hint = " If the script runs a pipeline, declare spec.parallelism.pipeline."
+    return replace(note, fix=note.fix + hint) if note.rule == "batch" else note
+
+
+def _by_all(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+    """Without a version: what all refuse is an error; what some refuse is a warning that names them."""
+    verdicts = [validate_for(schema_of(version), config, circumstances) for version in reversed(SUPPORTED)]
+    newest = verdicts[0]
+    saying: dict[tuple[object, ...], tuple[Note, set[str]]] = {}
+    for verdict in verdicts:
+        for note in verdict.notes:
+            saying.setdefault((note.level, note.path, note.rule), (note, set()))[1].add(verdict.version)
+    notes = [_for_versions(note, versions) for note, versions in saying.values()]
+    if all(verdict.refused for verdict in verdicts) and not any(note.level is Level.ERROR for note in notes):
+        # Each refuses it for a reason of its own.
+        notes += [note for note in newest.notes if note.level is Level.ERROR]
+    return _with(newest, _unrepeated(notes))
+
+
+def _for_versions(note: Note, versions: set[str]) -> Note:
+    if len(versions) == len(SUPPORTED):
+        return note
+    named = f"DeepSpeed {ranges(versions)}: "
+    level = Level.WARNING if note.level is Level.ERROR else note.level
+    return replace(note, level=level, message=named + note.message)
+
+
+def _unrepeated(notes: Iterable[Note]) -> tuple[Note, ...]:
+    """Keep one note for a rule and place, and no remark about a key beside the refusal of it."""
+    kept: dict[tuple[object, ...], Note] = {}
+    for note in notes:
+        kept.setdefault((note.path, note.rule), note)
+    return tuple(kept.values())
+
+
+def _with(verdict: Verdict, notes: tuple[Note, ...]) -> Verdict:
+    return replace(verdict, notes=tuple(sorted(notes, key=lambda note: _ORDER.index(note.level))))

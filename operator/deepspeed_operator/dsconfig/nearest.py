@@ -1,0 +1,48 @@
+"""What a key that DeepSpeed does not know was probably meant to be."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from deepspeed_operator.dsconfig.schema import TOP, Schema, known_in
+from deepspeed_operator.dsconfig.versions import ranges
+
+_LONGEST = 80  # difflib's time grows with the square
+
+
+def misplaced_or_nearest(schema: Schema, section: str, key: str) -> tuple[str, str]:
+    """Return a half-sentence about an unknown key of a section or model, and what to do about it."""
+    known = known_in(section)
+    versions = known.get(key, frozenset[str]()) - {schema.version}
+    if versions:
+        return f"; DeepSpeed {ranges(set(versions))} knows it", "Remove it, or use a version that knows it."
+    home = _home(schema, section, key)
+    if home:
+        return f"; it belongs in {home}", f"Move it into {home}."
+    here = [name for name, having in known.items() if schema.version in having]
+    close = nearest(key, here)
+    return (f"; the nearest that exists is {close}", f"Write {close}, or remove it.") if close else ("", "")
+
+
+def nearest(key: str, names: Iterable[str]) -> str | None:
+    close = get_close_matches(key[:_LONGEST], list(names), n=1, cutoff=0.75)
+    return close[0] if close else None
+
+
+def _home(schema: Schema, section: str, key: str) -> str | None:
+    """The one section, other than this, that has a key of this name."""
+    if key in {"enabled", "type", "params"}:
+        return None
+    homes = [
+        name
+        for name, entry in schema.sections[TOP].keys.items()
+        if entry.model is not None and entry.model != section and _has(schema, entry.model, key)
+    ]
+    homes += [path for path, found in schema.sections.items() if path not in {TOP, section} and key in found.keys]
+    if section != TOP and key in schema.sections[TOP].keys:
+        homes.append("the top level")
+    return homes[0] if len(homes) == 1 else None
+
+
+def _has(schema: Schema, model: str, key: str) -> bool:
+    fields = schema.models[model]["fields"]
+    return key in fields or any(info.get("alias") == key for info in fields.values())

@@ -1,0 +1,143 @@
+"""How many ranks DeepSpeed divides the batch by, and how many of them see different data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
+from deepspeed_operator.dsconfig.schema import TOP, Schema
+from deepspeed_operator.dsconfig.wording import quoted
+
+SEQUENCE = "sequence_parallel_size"
+DATA = "data_parallel_size"
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """What the script does with its ranks; None where nothing is declared."""
+
+    tensor: int | None = None
+    pipeline: int | None = None
+    sequence: int | None = None
+    expert: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """`divisor` is DeepSpeed's "world_size" of the batch arithmetic; `shards` see different samples.
+
+    Both are None where the ranks cannot be divided so; the notes say why.
+    """
+
+    divisor: int | None
+    shards: int | None
+    tensor: int = 1
+    pipeline: int = 1
+    sequence: int = 1
+    expert: int = 1
+    notes: list[Note] = field(default_factory=list[Note])
+
+
+def divide(schema: Schema, config: Mapping[str, Any], world: int, declared: Parallelism) -> Division:
+    """Divide the ranks as this version does it for this configuration and script."""
+    notes: list[Note] = []
+    tensor = _agreed(notes, _auto_tensor(config), declared.tensor, ("tensor_parallel", "autotp_size"), "tensor")
+    expert = _agreed(notes, _auto_expert(config), declared.expert, ("expert_parallel", "autoep_size"), "expert")
+    configured = _sequence(schema, config, notes)
+    sequence = _agreed(notes, configured, declared.sequence, (SEQUENCE,), "sequence")
+    pipeline = declared.pipeline or 1
+    model = tensor * pipeline * sequence
+    if world % model:
+        path = _where(configured if declared.sequence is None else None, _auto_tensor(config))
+        notes.append(_indivisible(path, world, {"tensor": tensor, "pipeline": pipeline, "sequence": sequence}))
+        return Division(None, None, tensor, pipeline, sequence, expert, notes)
+    notes += _mesh(config, world)
+    if (world // pipeline) % expert:
+        notes.append(_experts(world // pipeline, expert, config))
+    # AutoTP's ranks are in no mpu that the configuration class could ask: it counts them as data-parallel ones.
+    auto = tensor if _auto_tensor(config) else 1
+    divisor = world // model * auto
+    shards = world // model
+    if configured and declared.sequence is None and DATA not in config:
+        notes.append(_sequence_alone(configured, world))
+        shards = world // (tensor * pipeline)
+    return Division(divisor, shards, tensor, pipeline, sequence, expert, notes)
+
+
+def _agreed(notes: list[Note], configured: int | None, declared: int | None, path: Path, name: str) -> int:
+    if configured is not None and declared is not None and configured != declared:
+        message = f"{configured} contradicts spec.parallelism.{name}, which is {declared}."
+        notes.append(error(path, "contradiction", message, f"Write the same number in both, or leave {name} out."))
+    return configured or declared or 1
+
+
+def _auto_tensor(config: Mapping[str, Any]) -> int | None:
+    return _above_one(config.get("tensor_parallel"), "autotp_size")
+
+
+def _auto_expert(config: Mapping[str, Any]) -> int | None:
+    section = config.get("expert_parallel")
+    return _above_one(section, "autoep_size") if object_at(section).get("enabled") else None
+
+
+def _above_one(section: Any, key: str) -> int | None:
+    size = object_at(section).get(key)
+    return size if type(size) is int and size > 1 else None
+
+
+def _sequence(schema: Schema, config: Mapping[str, Any], notes: list[Note]) -> int | None:
+    """The configuration's size; versions that do not read the key have it listed as ignored."""
+    size = config.get(SEQUENCE)
+    if SEQUENCE not in config or SEQUENCE not in schema.sections[TOP].keys:
+        return None
+    if type(size) is int and size > 0:
+        return size
+    quietly = schema.rules["unreadable_sequence_parallel_size"] and not isinstance(size, int | float)
+    consequence = (
+        "DeepSpeed then computes batch sizes for one rank, without a word" if quietly else "DeepSpeed divides by it"
+    )
+    message = f"must be a whole number above 0, not {quoted(size)}: {consequence}."
+    notes.append(error((SEQUENCE,), "sequence-size", message, f"Write {SEQUENCE}: 2, for example, or remove it."))
+    return None
+
+
+def _where(sequence: int | None, tensor: int | None) -> Path:
+    """The key of the configuration that asks for a division, if one does."""
+    return (SEQUENCE,) if sequence else ("tensor_parallel", "autotp_size") if tensor else ()
+
+
+def _indivisible(path: Path, world: int, sizes: Mapping[str, int]) -> Note:
+    factors = " × ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+    message = f"the world's {world} ranks cannot be divided by {factors}."
+    fix = "Choose nodes × slotsPerNode as a multiple of that product."
+    return error(path, "indivisible", message, fix, Phase.ENGINE)
+
+
+def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
+    data, sequence = config.get(DATA), config.get(SEQUENCE)
+    if type(data) is not int or type(sequence) is not int or data * sequence == world:
+        return []
+    message = f"{DATA} {data} × {SEQUENCE} {sequence} is {data * sequence}, and the world has {world} ranks."
+    fix = (
+        f"Write {DATA}: {world // sequence}."
+        if sequence > 0 and world % sequence == 0
+        else "Write sizes that multiply."
+    )
+    return [error((DATA,), "mesh", message, fix, Phase.ENGINE)]
+
+
+def _experts(ranks: int, expert: int, config: Mapping[str, Any]) -> Note:
+    path: Path = ("expert_parallel", "autoep_size") if _auto_expert(config) else ()
+    message = f"experts over {expert} ranks do not fit into {ranks} ranks."
+    return error(path, "indivisible", message, "Choose a size that divides the ranks.", Phase.ENGINE)
+
+
+def _sequence_alone(size: int, world: int) -> Note:
+    return warning(
+        (SEQUENCE,),
+        "sequence-alone",
+        f"alone, it divides the batch sizes by {size}, while DeepSpeed's engine and its data loader still treat all "
+        f"{world} ranks as data-parallel ones.",
+        f"Give {DATA} too, or declare spec.parallelism.sequence where the script splits sequences itself.",
+    )

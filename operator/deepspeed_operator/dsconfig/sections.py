@@ -1,0 +1,114 @@
+"""All sections of a configuration, read as DeepSpeed reads them."""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from deepspeed_operator.dsconfig.auto import FILLED
+from deepspeed_operator.dsconfig.batch import AUTO
+from deepspeed_operator.dsconfig.compression import GROUPS, group_notes
+from deepspeed_operator.dsconfig.kinds import accepted_words
+from deepspeed_operator.dsconfig.nearest import misplaced_or_nearest
+from deepspeed_operator.dsconfig.notes import Note, Path, error, warning, written
+from deepspeed_operator.dsconfig.schema import TOP, Key, Schema, Section
+from deepspeed_operator.dsconfig.strict import Coerced, read_model
+from deepspeed_operator.dsconfig.wording import quoted
+
+Values = Mapping[str, Any]
+
+# Their keys are arguments of an optimizer or a scheduler, or names of the user's.
+_OPEN: Final = frozenset({"optimizer.params", "scheduler.params"})
+_NAMED_BY_USERS: Final = (GROUPS, "curriculum_metrics", "curriculum_learning", "random_ltd")
+# Why a key that is known is not read.
+_UNREAD: Final = {
+    "bfloat16": "is silently ignored: bf16 is given too.",
+    "optimizer.params": "is silently ignored: an optimizer without a type is none.",
+}
+
+
+class Reading:
+    """The sections of one configuration: what is wrong with them, and the values of the strict ones."""
+
+    def __init__(self, schema: Schema, config: Values) -> None:
+        self.schema = schema
+        self.config = config
+        self.notes: list[Note] = []
+        self.models: dict[str, Coerced] = {}
+        self._visit((), config)
+
+    def _visit(self, path: Path, values: Values) -> None:
+        name = written(path)
+        if path and path[-1] == GROUPS:
+            self.notes += group_notes(values, path)
+        section = self.schema.sections.get(name)
+        if section is None:
+            return
+        enabled = "enabled" in section.keys and bool(values.get("enabled"))
+        needed = bool(values.get("type")) if "type" in section.keys else enabled
+        self._require(section, path, values, enabled, needed)
+        for key, value in values.items():
+            here = (*path, key)
+            if written(here) in self.schema.removed:
+                self.notes.append(self._removed(here))
+            elif key not in section.keys:
+                self._unknown(name, here)
+            elif self._unread(here):
+                self.notes.append(warning(here, "ignored-key", _UNREAD[written(here)], f"Remove {key}."))
+            else:
+                self._judge(section.keys[key], here, value, enabled, needed)
+
+    def _unread(self, path: Path) -> bool:
+        """Whether DeepSpeed passes over this key because of another."""
+        if path == ("bfloat16",):
+            model = self.schema.sections[TOP].keys["bf16"].model
+            return self.config.get("bf16") is not None if model is not None else "bf16" in self.config
+        return path == ("optimizer", "params") and self.config["optimizer"].get("type") is None
+
+    def _judge(self, entry: Key, path: Path, value: object, enabled: bool, needed: bool) -> None:
+        inner = _object(value)
+        if entry.model is not None and inner is not None:
+            self._removed_inside(path, inner)
+            kept = {key: item for key, item in inner.items() if written((*path, key)) not in self.schema.removed}
+            notes, self.models[written(path)] = read_model(self.schema, entry.model, kept, path)
+            self.notes += notes
+            return
+        if inner is not None and (written(path) in self.schema.sections or path[-1] in _NAMED_BY_USERS):
+            self._visit(path, inner)
+            return
+        filled = value == AUTO and written(path) in FILLED
+        refused = "" if filled else entry.refused(value, enabled, needed)
+        if refused:
+            self.notes.append(_refused(entry, path, value, refused))
+
+    def _removed_inside(self, path: Path, values: Values) -> None:
+        self.notes += [self._removed((*path, key)) for key in values if written((*path, key)) in self.schema.removed]
+
+    def _removed(self, path: Path) -> Note:
+        said = self.schema.removed[written(path)].strip()
+        message = f"DeepSpeed {self.schema.version} refuses this key, whatever its value: {said}"
+        return error(path, "removed", message, f"Remove {path[-1]}.")
+
+    def _unknown(self, section: str, path: Path) -> None:
+        if section in _OPEN or (path[-1] in self.schema.pipeline and section == "pipeline"):
+            return
+        if any(step in _NAMED_BY_USERS for step in path[:-1]):
+            return
+        hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1]))
+        message = f"DeepSpeed {self.schema.version} does not read this key: it is silently ignored{hint}."
+        self.notes.append(warning(path, "ignored-key", message, fix or f"Remove {path[-1]}, or check its name."))
+
+    def _require(self, section: Section, path: Path, values: Values, enabled: bool, needed: bool) -> None:
+        contexts = ["", *(["enabled"] if enabled else []), *(["needed"] if needed else [])]
+        missing = {key for context in contexts for key in section.requires.get(context, ()) if key not in values}
+        self.notes += [
+            error((*path, key), "missing", f"is missing, and {written(path)} needs it.", f"Write {key}.")
+            for key in sorted(missing)
+        ]
+
+
+def _refused(entry: Key, path: Path, value: object, refused: str) -> Note:
+    words = f"one of {', '.join(entry.choices)}" if entry.choices else accepted_words(refused)
+    return error(path, "type", f"must be {words}, not {quoted(value)}.", f"Write {words}, or remove {path[-1]}.")
+
+
+def _object(value: object) -> Values | None:
+    return cast(Values, value) if isinstance(value, dict) else None

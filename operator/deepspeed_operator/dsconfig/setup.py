@@ -1,0 +1,74 @@
+"""A configuration as DeepSpeed would hold it, with the world it will run in: what rules ask."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.batch import AUTO
+from deepspeed_operator.dsconfig.parallelism import Division
+from deepspeed_operator.dsconfig.schema import TOP, Schema
+
+ZERO: Final = "zero_optimization"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """`models` holds what the strict sections came to; a section that was refused, or is not given, has no values."""
+
+    schema: Schema
+    config: Mapping[str, Any]
+    models: Mapping[str, Mapping[str, Any]]
+    division: Division
+    world: int
+    accelerator: str | None = None
+    integration: bool = False
+
+    @property
+    def zero(self) -> Mapping[str, Any]:
+        return self.models.get(ZERO, {})
+
+    @property
+    def stage(self) -> int:
+        given = self.config.get(ZERO)
+        return int(given) if isinstance(given, bool) else int(self.zero.get("stage") or 0)
+
+    @property
+    def fp16(self) -> bool:
+        return self.on("fp16", "enabled")
+
+    @property
+    def bf16(self) -> bool:
+        return self.on("bf16", "enabled")
+
+    def value(self, section: str, key: str) -> Any:
+        """Return what DeepSpeed takes for a key of a section: given, or its default. "auto" counts as not given."""
+        entry = self.schema.sections[TOP].keys.get(section)
+        if entry is None:
+            return None
+        section = self._bf16_name(entry.model) if section == "bf16" else section
+        if entry.model is not None:
+            found = self.models.get(section, {}).get(key)
+            fields = self.schema.models[entry.model]["fields"]
+            return fields.get(key, {}).get("default") if found is None else found
+        found = self.section(section).get(key)
+        described = self.schema.sections.get(section)
+        default = described.keys[key].default if described is not None and key in described.keys else None
+        return default if found is None or found == AUTO else found
+
+    def on(self, section: str, key: str) -> bool:
+        return bool(self.value(section, key))
+
+    def plain(self, key: str) -> Any:
+        """Return what DeepSpeed takes for a key of the top level."""
+        entry = self.schema.sections[TOP].keys.get(key)
+        found = self.config.get(key)
+        return (entry.default if entry else None) if found is None or found == AUTO else found
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        return object_at(self.config.get(name))
+
+    def _bf16_name(self, model: str | None) -> str:
+        """Older versions take the first of the two names that is there, newer ones the first that is not null."""
+        there = self.config.get("bf16") is not None if model is not None else "bf16" in self.config
+        return "bf16" if there or "bfloat16" not in self.config else "bfloat16"

@@ -1,0 +1,225 @@
+"""Sections with a pydantic model: unknown keys and wrong values are refused."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from pydantic_core import ValidationError
+
+from deepspeed_operator.dsconfig.nearest import misplaced_or_nearest
+from deepspeed_operator.dsconfig.notation import model_in, parts
+from deepspeed_operator.dsconfig.notes import Note, Path, error, warning
+from deepspeed_operator.dsconfig.schema import Schema
+from deepspeed_operator.dsconfig.typewords import type_words
+from deepspeed_operator.dsconfig.wording import quoted
+
+Values = Mapping[str, Any]
+Coerced = dict[str, Any]
+
+_STAGE_3: Final = 3
+
+
+def read_model(schema: Schema, model: str, given: Values, path: Path) -> tuple[list[Note], Coerced]:
+    """Judge a section by its model; return the values as DeepSpeed would hold them, where it would."""
+    values = _as_constructed(schema, model, given)
+    try:
+        fields, _, present = schema.validator(model).validate_python(values)
+    except ValidationError as refusal:
+        return _refusals(schema, model, values, path, refusal), {}
+    notes = _checked(schema, model, fields, values, path)
+    notes += _deprecated(schema, model, fields, present, path)
+    return notes, fields
+
+
+def _as_constructed(schema: Schema, model: str, given: Values) -> Coerced:
+    """What reaches pydantic: DeepSpeed's constructor takes out "auto" and its own argument `strict`."""
+    fields = schema.models[model]["fields"]
+    by_key = {**fields, **{info["alias"]: info for info in fields.values() if "alias" in info}}
+    if given.get("strict"):
+        return {key: value for key, value in given.items() if key != "strict"}
+    values = {key: value for key, value in given.items() if key != "strict" and value != "auto"}
+    if "_coerce_container_types" in schema.models[model].get("checks", ()):
+        values = {key: [value] if isinstance(value, str) else value for key, value in values.items()}
+    for key, value in values.items():
+        inner = model_in(by_key[key]["type"]) if key in by_key else None
+        if inner is None:
+            continue
+        if value is None and "_coerce_container_types" in schema.models[inner].get("checks", ()):
+            values[key] = {}
+        elif isinstance(value, dict):
+            values[key] = _as_constructed(schema, inner, cast(Values, value))
+    return values
+
+
+def _refusals(schema: Schema, model: str, values: Values, path: Path, refusal: ValidationError) -> list[Note]:
+    notes: dict[tuple[Path, str], Note] = {}
+    for line in refusal.errors(include_url=False, include_context=False):
+        inner, described, steps = _followed(schema, model, values, line["loc"])
+        if line["type"] == "extra_forbidden":
+            note = _unknown(schema, inner, (*path, *line["loc"]))
+        else:
+            note = _wrong(described, line["input"], (*path, *steps))
+        notes.setdefault((note.path, note.rule), note)
+    return list(notes.values())
+
+
+def _followed(schema: Schema, model: str, values: Any, loc: Path) -> tuple[str, Any, Path]:
+    """Follow an error's location as far as the values go: beyond are names of a union's branches."""
+    described: Any = {"model": model}
+    steps: list[str | int] = []
+    for step in loc:
+        try:
+            values = values[step]
+        except (KeyError, IndexError, TypeError):
+            break
+        name = model_in(described)
+        if name is not None:
+            model = name
+            fields = schema.models[name]["fields"]
+            named = fields.get(step) or next((info for info in fields.values() if info.get("alias") == step), None)
+            described = named["type"] if named else "any"
+        else:
+            described = parts(described)[1] or "any"
+        steps.append(step)
+    return model, described, tuple(steps)
+
+
+def _unknown(schema: Schema, model: str, path: Path) -> Note:
+    key = str(path[-1])
+    hint, fix = misplaced_or_nearest(schema, model, key)
+    message = f"DeepSpeed {schema.version} refuses the key {quoted(key)} here{hint}."
+    return error(path, "unknown-key", message, fix or f"Remove {key}.")
+
+
+def _wrong(described: Any, value: object, path: Path) -> Note:
+    words = type_words(described)
+    return error(path, "type", f"must be {words}, not {quoted(value)}.", f"Write {words}, or remove {path[-1]}.")
+
+
+def _checked(schema: Schema, model: str, fields: Coerced, values: Values, path: Path) -> list[Note]:
+    description = schema.models[model]
+    notes: list[Note] = []
+    for check in description.get("checks", ()):
+        if check in _MODEL_CHECKS:
+            notes += _MODEL_CHECKS[check](schema, fields, path)
+    for name, info in description["fields"].items():
+        key = info.get("alias", name) if info.get("alias") in values else name
+        for check in info.get("checks", ()):
+            if check in _FIELD_CHECKS and key in values:
+                notes += _FIELD_CHECKS[check](values[key], (*path, key))
+        inner = model_in(info["type"])
+        if inner is not None and isinstance(fields.get(name), tuple):
+            fields[name] = fields[name][0]
+            notes += _checked(schema, inner, fields[name], values[key], (*path, key))
+    return notes
+
+
+def _deprecated(schema: Schema, model: str, fields: Coerced, present: set[str], path: Path) -> list[Note]:
+    notes: list[Note] = []
+    for name, info in schema.models[model]["fields"].items():
+        if name not in present or "deprecated" not in info:
+            continue
+        new = info["deprecated"]
+        if info.get("without_effect"):
+            notes.append(warning((*path, name), "no-effect", f"has no effect any more; {new} decides.", f"Use {new}."))
+        elif new in present:
+            message = f"is the deprecated name of {new}, which is given too: DeepSpeed refuses both together."
+            notes.append(error((*path, name), "deprecated-and-new", message, f"Keep {new} only."))
+        else:
+            notes.append(warning((*path, name), "deprecated", f"is deprecated: {new} replaced it.", f"Write {new}."))
+            fields[new] = _replaced(new, fields[name])
+    return notes
+
+
+def _replaced(new: str, value: Any) -> Any:
+    """What DeepSpeed sets for a deprecated switch: an offload section, or the value itself."""
+    if not new.startswith("offload_"):
+        return value
+    return {"device": "cpu"} if value else None
+
+
+def _dynamic_scale(_schema: Schema, fields: Coerced, path: Path) -> list[Note]:
+    if not fields["enabled"] or fields["loss_scale"]:
+        return []
+    return [
+        error((*path, key), "range", "must be above 0 with dynamic loss scaling (loss_scale 0).", f"Write {key}: 1.")
+        for key in ("loss_scale_window", "min_loss_scale")
+        if fields[key] is not None and fields[key] <= 0
+    ]
+
+
+def _grad_norm(schema: Schema, fields: Coerced, path: Path) -> list[Note]:
+    stages = schema.rules["no_grad_norm"]
+    if fields["compute_grad_norm"] is not False or (fields["stage"] or 0) in stages:
+        return []
+    message = f"false works at ZeRO stages {' and '.join(map(str, stages))} only."
+    return [error((*path, "compute_grad_norm"), "stage", message, "Remove it, or use another stage.")]
+
+
+def _partial_offload(_schema: Schema, fields: Coerced, path: Path) -> list[Note]:
+    offload = fields["offload_optimizer"]
+    ratio = offload[0]["ratio"] if offload else None
+    if ratio is None or ratio >= 1 or fields["stage"] == _STAGE_3:
+        return []
+    message = "partial offloading (ratio below 1) works at ZeRO stage 3 only."
+    return [error((*path, "offload_optimizer", "ratio"), "stage", message, "Remove ratio, or write stage 3.")]
+
+
+def _zenflow(schema: Schema, fields: Coerced, path: Path) -> list[Note]:
+    notes: list[Note] = []
+    if fields["select_strategy"] not in {None, "auto", "step", "epoch"}:
+        notes.append(_one_of(path, "select_strategy", '"auto", "step" or "epoch"', fields["select_strategy"]))
+    for key in ("select_interval", "update_interval"):
+        value = fields[key]
+        if isinstance(value, str) and value != "auto":
+            notes.append(_one_of(path, key, '"auto" or a whole number', value))
+    update = fields["update_interval"]
+    positive = schema.models["ZenFlowConfig"]["fields"]["topk_ratio"]["type"]["float"].get("gt") is not None
+    if positive and isinstance(update, int) and update < 1:
+        notes.append(_one_of(path, "update_interval", "1 or more", update))
+    return notes
+
+
+def _one_of(path: Path, key: str, words: str, value: object) -> Note:
+    return error((*path, key), "type", f"must be {words}, not {quoted(value)}.", f"Write {words}.")
+
+
+def _loss_scale(value: object, path: Path) -> list[Note]:
+    number = _number(value)
+    if number is not None and not isinstance(value, bool) and math.isfinite(number) and number >= 0:
+        return []
+    fix = "Write loss_scale: 0 for dynamic scaling."
+    return [error(path, "type", f"must be a number, 0 or more, not {quoted(value)}.", fix)]
+
+
+def _whole_scale(value: object, path: Path) -> list[Note]:
+    number = _number(value)
+    if number is not None and not isinstance(value, bool) and math.isfinite(number):
+        return []
+    return [error(path, "type", f"must be a whole number, not {quoted(value)}.", f"Write {path[-1]}: 1, for example.")]
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+ModelCheck = Callable[[Schema, Coerced, Path], list[Note]]
+_MODEL_CHECKS: Final[dict[str, ModelCheck]] = {
+    "_validate_dynamic_loss_scale_params": _dynamic_scale,
+    "compute_grad_norm_valid": _grad_norm,
+    "offload_ratio_check": _partial_offload,
+    "validate_fields": _zenflow,
+}
+_FIELD_CHECKS: Final[dict[str, Callable[[object, Path], list[Note]]]] = {
+    "_validate_loss_scale": _loss_scale,
+    "_reject_non_integer_scale_params": _whole_scale,
+}
+# Those of DeepSpeed's validators that refuse nothing: they fill in or normalize.
+HARMLESS_CHECKS: Final = frozenset(
+    {"overlap_comm_valid", "set_pipeline", "check_enabled", "_coerce_container_types", "_validate_entries"}
+    | {"elastic_checkpoint_deprecated"}
+)
+KNOWN_CHECKS: Final = HARMLESS_CHECKS | set(_MODEL_CHECKS) | set(_FIELD_CHECKS)

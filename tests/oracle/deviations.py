@@ -1,0 +1,25 @@
+"""Where we do not say what DeepSpeed's configuration class says, and why."""
+
+from collections.abc import Sequence
+
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.notes import Note
+from tests.oracle.oracle import Answer, Config
+
+# Rule of ours → why it refuses what DeepSpeed accepts.
+STRICTER = {
+    "fraction": "a batch size with a fraction: DeepSpeed accepts some, and computes with parts of samples",
+    "beyond-64-bits": "a batch size beyond 64 bits: status cannot hold it, and no data loader can",
+    "sequence-size": "a sequence_parallel_size that is no whole number above 0: DeepSpeed divides by it all the same",
+}
+ELASTIC = "elasticity: the batch sizes that it computes when it starts are not computed here"
+
+
+def reason_of(config: Config, errors: Sequence[Note], answer: Answer) -> str:
+    """Why the two may differ here; empty where nothing explains it."""
+    if object_at(config.get("elasticity")).get("enabled"):
+        return ELASTIC
+    rules = {note.rule for note in errors}
+    if answer.accepted and rules and rules <= set(STRICTER):
+        return "; ".join(sorted(STRICTER[rule] for rule in rules))
+    return ""

@@ -1,0 +1,62 @@
+"""What DeepSpeed refuses only because of two keys together: one configuration each, and its answer."""
+
+import pathlib
+from typing import Any
+
+import deepspeed_config
+
+_STAGES = (0, 1, 2, 3)
+# Accepted at which ZeRO stages.
+_BY_STAGE: dict[str, dict[str, Any]] = {
+    "fp16_master_weights_and_grads": {"fp16": {"enabled": True, "fp16_master_weights_and_grads": True}},
+    "bf16_master_weights_and_grads": {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True}},
+    "bf16_optimizer_states": {
+        "bf16": {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+    },
+    "sum": {"gradient_allreduce_op": "sum"},
+    "partial_offload": {"zero_optimization": {"offload_optimizer": {"device": "cpu", "ratio": 0.5}}},
+    "no_grad_norm": {"zero_optimization": {"compute_grad_norm": False}},
+}
+# Accepted or not.
+_PLAIN: dict[str, dict[str, Any]] = {
+    "fp16_and_bf16": {"fp16": {"enabled": True}, "bf16": {"enabled": True}},
+    "bf16_states_alone": {"zero_optimization": {"stage": 1}, "bf16": {"enabled": True, "bf16_optimizer_states": True}},
+    "sum_with_zenflow": {"gradient_allreduce_op": "sum", "zero_optimization": {"stage": 2, "zenflow": {}}},
+    "sum_with_deepcompile": {"gradient_allreduce_op": "sum", "compile": {"deepcompile": True}},
+    "sequence_parallel_size": {"sequence_parallel_size": -1},
+    "unreadable_sequence_parallel_size": {"sequence_parallel_size": "x"},
+    "fp16_master_when_off": {"fp16": {"enabled": False, "fp16_master_weights_and_grads": True}},
+    "deprecated_offload_and_new": {"zero_optimization": {"cpu_offload": True, "offload_optimizer": {"device": "cpu"}}},
+}
+
+
+def measured() -> dict[str, Any]:
+    """Stages at which each is accepted; of those without a stage, whether it is."""
+    answers: dict[str, Any] = {}
+    for name, values in _BY_STAGE.items():
+        stages: list[int] = []
+        for stage in _STAGES:
+            zero = {**values.get("zero_optimization", {}), "stage": stage}
+            if deepspeed_config.read({"train_batch_size": 1, **values, "zero_optimization": zero}).ok:
+                stages.append(stage)
+        answers[name] = stages
+    for name, values in _PLAIN.items():
+        answers[name] = deepspeed_config.read({"train_batch_size": 1, **values}).ok
+    return answers
+
+
+# Said by the engine when it starts, where no configuration alone can be asked: whether the version says it at all.
+_ENGINE: dict[str, str] = {
+    "compute_grad_norm_and_clipping": "compute_grad_norm=false requires gradient_clipping=0",
+    "managed_gradient_accumulation": "managed_gradient_accumulation=False supports",
+    "master_weights_need_offload": "Master weights feature requires",
+    "muon_and_reduce_scatter": "Muon and reduce scatter cannot be used together",
+    "super_offload": "SuperOffload only supports",
+    "torch_autocast_and_quantized_weights": "Cannot enable both torch autocast and zero quantized weights",
+    "warmup_num_steps": "warmup_num_steps must be",
+}
+
+
+def engine_checks(package: pathlib.Path) -> list[str]:
+    source = "\n".join(file.read_text() for file in sorted((package / "runtime").rglob("*.py")))
+    return sorted(name for name, message in _ENGINE.items() if message in source)

@@ -1,0 +1,59 @@
+"""DeepSpeed itself as the judge: one process a version, asked over a pipe."""
+
+import json
+import subprocess
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.oracle import rootfs
+
+Config = Mapping[str, Any]
+_AHEAD = 200
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What DeepSpeed says of a configuration at one world size; `batch` is train, micro and accumulation."""
+
+    accepted: bool
+    batch: list[float] | None
+    reason: str
+
+
+class Oracle:
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def ask(self, questions: Sequence[tuple[Config, Sequence[int]]]) -> Iterator[list[Answer]]:
+        """For each configuration, DeepSpeed's answer at each of the world sizes given with it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        for begin in range(0, len(questions), _AHEAD):
+            some = questions[begin : begin + _AHEAD]
+            for config, worlds in some:
+                self._process.stdin.write(json.dumps({"config": config, "worlds": list(worlds)}) + "\n")
+            self._process.stdin.flush()
+            for _ in some:
+                answers: list[dict[str, Any]] = json.loads(self._process.stdout.readline())
+                yield [Answer(answer["ok"], answer["batch"], answer["reason"]) for answer in answers]
+
+
+@contextmanager
+def oracle(version: str) -> Generator[Oracle]:
+    rootfs.installed(version)
+    command = rootfs.command(version, "judge.py")
+    # What DeepSpeed logs while it is imported is of no interest; what it says of a configuration is in its answer.
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        yield Oracle(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def started(versions: Iterable[str]) -> None:
+    """Install what is missing, before anything is measured."""
+    for version in versions:
+        rootfs.installed(version)
