@@ -1,7 +1,7 @@
 """A ds_config by itself → its report."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.cli.report import Options, Report, gravest_first, placed, problems
@@ -9,15 +9,13 @@ from deepspeed_operator.cli.sources import Format, Item, values
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.judgement import judge
 
-_ROOT: Final = "$"
-
 
 def judged_configuration(item: Item, options: Options) -> Report:
     """Judge a configuration in the world that the options say."""
     config = values(item.root)
     world = _world(config, options)
-    verdict = judge(config, world, _ROOT)
-    findings = [*_format_findings(item), *(_at_its_root(finding) for finding in verdict.findings)]
+    verdict = judge(config, world, "", version=options.version, accelerator=options.accelerator)
+    findings = [*_format_findings(item), *verdict.findings]
     everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
     return Report(item, None, world, verdict.batch, options.version, options.accelerator, everything)
 
@@ -31,10 +29,6 @@ def _world(config: Mapping[str, Any], options: Options) -> World:
             size, rest = divmod(train, micro * accumulation)
             slots = size if size > 0 and not rest else 1
     return World(nodes=nodes, slots_per_node=slots, size=nodes * slots, data_parallel=nodes * slots)
-
-
-def _at_its_root(finding: Finding) -> Finding:
-    return finding.model_copy(update={"path": finding.path.removeprefix(_ROOT).removeprefix(".")})
 
 
 def _format_findings(item: Item) -> list[Finding]:

@@ -44,14 +44,14 @@ def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
     if job.spec.ds_config_from is not None and found is None:
         findings.append(not_in_files(job))
         job = job.model_copy(update={"spec": job.spec.model_copy(update={"ds_config_from": None})})
-    verdict = _verdict(job, found, installation)
+    verdict = _verdict(job, found, installation, options.accelerator)
     findings += [*verdict.errors, *verdict.findings]
     within: list[Placed] = []
     if found is not None:
         within, findings = found.placed(findings)
     everything = gravest_first([*problems(item), *within, *(placed(item, finding) for finding in findings)])
     version = declared_version(job.spec, installation)
-    return Report(item, name, verdict.world, verdict.batch, version, options.accelerator, everything)
+    return Report(item, name, verdict.world, verdict.batch, version, verdict.accelerator, everything)
 
 
 @cache
@@ -59,11 +59,11 @@ def _installation() -> Installation:
     return Installation(agent_archive(), _WORKER_IMAGE, WORKER_DEEPSPEED)
 
 
-def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation) -> Judgement:
+def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation, accelerator: str | None) -> Judgement:
     maps: dict[str, ConfigMapContent] = {}
     if found is not None and job.spec.ds_config_from is not None:
         maps[job.spec.ds_config_from.config_map] = ConfigMapContent(found.data, _NOW)
-    verdict = judge(Observed(job, (), Facts(config_maps=maps), _NOW), installation)
+    verdict = judge(Observed(job, (), Facts(config_maps=maps), _NOW), installation, accelerator=accelerator)
     assert not isinstance(verdict, ReadConfigMap), "its answer is among the facts"
     return verdict
 

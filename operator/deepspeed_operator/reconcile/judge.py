@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
+from deepspeed_operator.plan.accelerators import accelerator_of
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Verdict
@@ -12,6 +14,7 @@ from deepspeed_operator.reconcile.configuration import Configuration, Unusable, 
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.statement import accepted
 from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.image import declared_version
 from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.template import template_findings
 
@@ -26,28 +29,42 @@ class Judgement:
     configuration: Configuration | None
     findings: tuple[Finding, ...]  # the other levels, as many as status holds
     errors: tuple[Finding, ...]
+    accelerator: str | None
 
     @property
     def accepted(self) -> bool:
         return self.acceptance.state is not State.INVALID
 
 
-def judge(observed: Observed, installation: Installation) -> Judgement | ReadConfigMap:
-    """Judge the job as its spec stands now, or return the question to ask first."""
+def judge(
+    observed: Observed, installation: Installation, *, accelerator: str | None = None
+) -> Judgement | ReadConfigMap:
+    """Judge the job as its spec stands now, or return the question to ask first.
+
+    `accelerator`, in DeepSpeed's words, is taken instead of what the template tells.
+    """
     spec = observed.job.spec
     source = configuration(observed)
     if isinstance(source, ReadConfigMap):
         return source
-    world = world_of(spec)
+    world, accelerator = world_of(spec), accelerator or accelerator_of(spec)
     template = template_findings(spec, installation)
     if isinstance(source, Unusable):
-        return _judgement(world, None, None, (*source.findings, *template), source.reason)
-    path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
-    judged = judge_configuration(source.values if source is not None else None, world, path)
+        return _judgement(world, None, None, (*source.findings, *template), source.reason, accelerator=accelerator)
+    judged = judge_configuration(
+        source.values if source is not None else None,
+        world,
+        "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom",
+        version=declared_version(spec, installation),
+        accelerator=accelerator,
+        integration=spec.training.integration is not Integration.NONE,
+    )
     reason = Reason.INVALID_CONFIG if judged.errors else Reason.INVALID_SPEC
     text = source.text if source is not None else None
     size = Attempt(observed.job, 1, world, text, installation).findings()
-    return _judgement(world, judged.batch, source, (*judged.findings, *template, *size), reason)
+    return _judgement(
+        world, judged.batch, source, (*judged.findings, *template, *size), reason, accelerator=accelerator
+    )
 
 
 def _judgement(
@@ -56,6 +73,8 @@ def _judgement(
     source: Configuration | None,
     findings: Sequence[Finding],
     reason_if_invalid: Reason,
+    *,
+    accelerator: str | None,
 ) -> Judgement:
     errors = tuple(finding for finding in findings if finding.level is Level.ERROR)
     if errors:
@@ -65,4 +84,4 @@ def _judgement(
     else:
         acceptance = accepted(world, batch, has_config=source is not None)
     others = tuple(finding for finding in findings if finding.level is not Level.ERROR)
-    return Judgement(acceptance, world, batch, source, others[:MAX_FINDINGS], errors)
+    return Judgement(acceptance, world, batch, source, others[:MAX_FINDINGS], errors, accelerator)

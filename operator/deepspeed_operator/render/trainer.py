@@ -21,7 +21,7 @@ from deepspeed_operator.api.names import (
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at, present
-from deepspeed_operator.plan.accelerators import DEFAULT_ACCELERATOR, vendor_of
+from deepspeed_operator.plan.accelerators import DEFAULT_ACCELERATOR, needs_accelerator
 from deepspeed_operator.plan.trainer import trainer_of
 
 AGENT_COMMAND = ("python3", "-u", AGENT)
@@ -39,7 +39,7 @@ def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_po
         container["command"] = list(AGENT_COMMAND)
     container["env"] = [*list_at(template, "env"), *_downward_variables()]
     container["volumeMounts"] = [*list_at(template, "volumeMounts"), *_mounts(spec, template, has_config)]
-    if _needs_accelerator(template):
+    if needs_accelerator(template):
         limits = {**object_at(template, "resources", "limits"), DEFAULT_ACCELERATOR: str(world.slots_per_node)}
         container["resources"] = {**object_at(template, "resources"), "limits": limits}
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
@@ -74,12 +74,6 @@ def _mounts(spec: DeepSpeedJobSpec, template: Json, has_config: bool) -> list[Js
     if not mounts_shared_memory(template):
         mounts.append({"name": VOLUME_SHARED_MEMORY, "mountPath": SHARED_MEMORY})
     return mounts
-
-
-def _needs_accelerator(template: Json) -> bool:
-    """Without a word about accelerators, a slot is a GPU. A limit of 0, or a device claim, is a word."""
-    named = [*object_at(template, "resources", "limits"), *object_at(template, "resources", "requests")]
-    return not any(vendor_of(name) for name in named) and not list_at(template, "resources", "claims")
 
 
 def _readiness_probe(agent_port: int) -> Json:

@@ -1,0 +1,45 @@
+"""What the ranks run on follows from what the template says of accelerators."""
+
+from typing import Any
+
+import pytest
+
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.plan.accelerators import accelerator_of
+
+
+def spec_with(**trainer: Any) -> DeepSpeedJobSpec:
+    template = {"spec": {"containers": [{"name": "trainer", **trainer}]}}
+    return DeepSpeedJobSpec.model_validate({"training": {"script": "train.py"}, "template": template})
+
+
+def limits(**quantities: Any) -> dict[str, Any]:
+    return {
+        "resources": {"limits": {name.replace("__", "/").replace("_", "."): each for name, each in quantities.items()}}
+    }
+
+
+CASES: list[tuple[dict[str, Any], str | None]] = [
+    ({}, "cuda"),
+    (limits(memory="8Gi"), "cuda"),
+    (limits(nvidia_com__gpu=0), "cpu"),
+    (limits(nvidia_com__gpu="8"), "cuda"),
+    (limits(amd_com__gpu=8), "rocm"),
+    (limits(habana_ai__gaudi=8), "hpu"),
+    (limits(gpu_intel_com__xe=2), "xpu"),
+    (limits(huawei_com__Ascend910=8), "npu"),
+    (limits(nvidia_com__gpu=0, amd_com__gpu=1), "rocm"),
+    (limits(nvidia_com__gpu=1, amd_com__gpu=1), None),
+    ({"resources": {"claims": [{"name": "gpu"}]}}, None),
+    ({"env": [{"name": "DS_ACCELERATOR", "value": "cpu"}], **limits(nvidia_com__gpu=8)}, "cpu"),
+    ({"env": [{"name": "DS_ACCELERATOR", "valueFrom": {}}], **limits(nvidia_com__gpu=8)}, "cuda"),
+]
+
+
+@pytest.mark.parametrize(("trainer", "name"), CASES)
+def test_the_accelerator(trainer: dict[str, Any], name: str | None) -> None:
+    assert accelerator_of(spec_with(**trainer)) == name
+
+
+def test_without_a_template_a_slot_is_a_gpu() -> None:
+    assert accelerator_of(DeepSpeedJobSpec.model_validate({"training": {"script": "train.py"}})) == "cuda"
