@@ -8,6 +8,8 @@ from deepspeed_operator.cli.report import Options, Report, gravest_first, placed
 from deepspeed_operator.cli.sources import Format, Item, values
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.judgement import judge
+from deepspeed_operator.dsconfig.migration import news
+from deepspeed_operator.dsconfig.versions import SUPPORTED
 
 
 def judged_configuration(item: Item, options: Options) -> Report:
@@ -16,6 +18,8 @@ def judged_configuration(item: Item, options: Options) -> Report:
     world = _world(config, options)
     verdict = judge(config, world, "", version=options.version, accelerator=options.accelerator)
     findings = [*_format_findings(item), *verdict.findings]
+    if options.explain:
+        findings += news(config, None, options.version or SUPPORTED[-1])
     everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
     return Report(item, None, world, verdict.batch, options.version, options.accelerator, everything)
 

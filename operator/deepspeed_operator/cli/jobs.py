@@ -14,6 +14,8 @@ from deepspeed_operator.cli.report import Options, Placed, Report, gravest_first
 from deepspeed_operator.cli.schema import schema_findings
 from deepspeed_operator.cli.sources import Content, Item, values
 from deepspeed_operator.delivery import agent_archive
+from deepspeed_operator.dsconfig.migration import news
+from deepspeed_operator.dsconfig.versions import SUPPORTED
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
@@ -46,11 +48,14 @@ def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
         job = job.model_copy(update={"spec": job.spec.model_copy(update={"ds_config_from": None})})
     verdict = _verdict(job, found, installation, options.accelerator)
     findings += [*verdict.errors, *verdict.findings]
+    version = declared_version(job.spec, installation)
+    if options.explain and verdict.configuration is not None:
+        where = "spec.dsConfig" if found is None else "spec.dsConfigFrom"
+        findings += news(verdict.configuration.values, None, version or SUPPORTED[-1], where)
     within: list[Placed] = []
     if found is not None:
         within, findings = found.placed(findings)
     everything = gravest_first([*problems(item), *within, *(placed(item, finding) for finding in findings)])
-    version = declared_version(job.spec, installation)
     return Report(item, name, verdict.world, verdict.batch, version, verdict.accelerator, everything)
 
 

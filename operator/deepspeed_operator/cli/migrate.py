@@ -12,8 +12,10 @@ from deepspeed_operator.cli.report import Failure
 from deepspeed_operator.cli.rewriting import Rewritten, rewritten
 from deepspeed_operator.cli.show import failure_lines
 from deepspeed_operator.cli.sources import STDIN, Content, PlacedUnreadable, read
-from deepspeed_operator.dsconfig.migration import OLDEST, Kind, Step, release
+from deepspeed_operator.dsconfig.changes import LONG_AGO
+from deepspeed_operator.dsconfig.migration import OLDEST, Kind, Step
 from deepspeed_operator.dsconfig.tree import Unreadable
+from deepspeed_operator.dsconfig.versions import numbers_of
 
 FINE, LEFT_TO_YOU, UNREADABLE = 0, 1, 2
 _COLOURS: Final = {Kind.REWRITTEN: "green", Kind.YOURS: "red", Kind.DEFAULT: "yellow", Kind.BEHAVIOUR: "yellow"}
@@ -53,10 +55,11 @@ def command(*, file: str, new: str, old: str | None, write: bool, keep_defaults:
 
 
 def _refuse_senseless(file: str, old: str | None, new: str, write: bool) -> None:
-    for version in (old, new):
-        if version is not None and not release(version):
+    given = {version: numbers_of(version) for version in (old or OLDEST, new)}
+    for version, numbers in given.items():
+        if numbers is None:
             raise click.BadParameter(f"{version} is no version; write 0.19.8, for example.")
-    if old is not None and release(old) > release(new):
+    if old is not None and (numbers_of(old) or ()) > (numbers_of(new) or ()):
         raise click.BadParameter(f"{old} is newer than {new}: configurations are rewritten for newer versions only.")
     if write and file == STDIN:
         raise click.BadParameter("standard input cannot be written; leave out --write.")
@@ -84,9 +87,10 @@ def _result_lines(file: str, result: Rewritten, new: str) -> Iterator[str]:
 
 
 def _step_line(step: Step) -> str:
-    since = f" (since {step.since})" if release(step.since) > (0, 0, 0) else ""
+    since = f" (since {step.since})" if step.since != LONG_AGO else ""
     path = f"{click.style(step.path, bold=True)}: " if step.path else ""
-    return f"  {click.style(step.kind, fg=_COLOURS[step.kind], bold=True)}{since}: {path}{step.message}"
+    kind = click.style(step.kind, fg=_COLOURS[step.kind], bold=True)
+    return f"  {kind}{since}: {path}{step.message} {step.fix}".rstrip()
 
 
 def _diff(before: str, after: str, file: str) -> Iterator[str]:

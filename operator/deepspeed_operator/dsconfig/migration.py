@@ -1,12 +1,12 @@
 """A configuration for one DeepSpeed version → what to edit for another, and what each change means."""
 
 import copy
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.dsconfig.changes import (
     CHANGES,
     Behaviour,
@@ -18,10 +18,11 @@ from deepspeed_operator.dsconfig.changes import (
     Renamed,
     Replaced,
 )
+from deepspeed_operator.dsconfig.versions import SUPPORTED, Numbers, numbers_of
 from deepspeed_operator.dsconfig.wording import quoted
 
 Config = dict[str, Any]
-OLDEST: Final = "0.15.4"  # the first version that is supported
+OLDEST: Final = SUPPORTED[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +71,45 @@ class Step:
     since: str
     path: str
     message: str
+    fix: str = ""
     edits: tuple[Edit, ...] = ()
     keeping: tuple[Edit, ...] = ()
 
 
-def release(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, which compare as versions do; suffixes do not count."""
-    found = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
-    return tuple(int(number) for number in found.group().split(".")) if found else ()
-
-
 def steps(config: Config, old: str | None, new: str) -> list[Step]:
     """Return what concerns a configuration on the way from one version to another; None: from the oldest."""
-    begin, end = release(old or OLDEST), release(new)
+    begin, end = _numbers(old or OLDEST), _numbers(new)
     config = copy.deepcopy(config)
     found: list[Step] = []
     for change in CHANGES:
         # What the new version refuses goes, even if the old one should have refused it already.
         is_news = isinstance(change, NewDefault | Behaviour)
-        if release(change.since) <= end and (not is_news or release(change.since) > begin):
+        if _numbers(change.since) <= end and (not is_news or _numbers(change.since) > begin):
             for step in _steps_of(change, config):
                 found.append(step)
                 config = edited(config, step.edits)
     return found
+
+
+def _numbers(version: str) -> Numbers:
+    numbers = numbers_of(version)
+    if numbers is None:
+        raise ValueError(f"{version} is no version of DeepSpeed")
+    return numbers
+
+
+def news(config: Config, old: str | None, new: str, where: str = "") -> list[Finding]:
+    """Return what the configuration means in the new version and did not mean in the old one; None: in the oldest."""
+    found = [step for step in steps(config, old, new) if step.kind in {Kind.DEFAULT, Kind.BEHAVIOUR}]
+    return [
+        Finding(
+            level=Level.ADVICE,
+            path=f"{where}.{step.path}".strip("."),
+            message=f"since DeepSpeed {step.since}, {step.message}",
+            fix=step.fix,
+        )
+        for step in found
+    ]
 
 
 def edited(config: Config, edits: tuple[Edit, ...]) -> Config:
@@ -115,7 +132,7 @@ def edited(config: Config, edits: tuple[Edit, ...]) -> Config:
 
 def _steps_of(change: Change, config: Config) -> Iterator[Step]:
     if isinstance(change, Behaviour):
-        yield Step(Kind.BEHAVIOUR, change.since, "", f"{change.meaning} {change.instead}")
+        yield Step(Kind.BEHAVIOUR, change.since, "", change.meaning, change.instead)
         return
     section = _at(config, change.path[:-1])
     if not isinstance(section, dict):
@@ -137,18 +154,17 @@ def _steps_of(change: Change, config: Config) -> Iterator[Step]:
         case Replaced() if isinstance(value, bool) or value is None:
             yield _replaced(change, path, fields, value)
         case Refused() if _refuses(change, value):
-            yield Step(Kind.YOURS, change.since, path, f"{quoted(value)}: {change.meaning} {change.instead}")
+            yield Step(Kind.YOURS, change.since, path, f"{quoted(value)}: {change.meaning}", change.instead)
         case _:
             pass
 
 
 def _removed(change: Removed, path: str, value: object) -> Step:
+    edits = (Remove(change.path),)
     if change.instead and _used(change, value):
-        message = f"{change.meaning} Removed, and with it what it did. {change.instead}"
-        return Step(Kind.YOURS, change.since, path, message, (Remove(change.path),))
-    return Step(
-        Kind.REWRITTEN, change.since, path, f"{change.meaning} Removed: nothing is lost.", (Remove(change.path),)
-    )
+        message = f"{change.meaning} Removed, and with it what it did."
+        return Step(Kind.YOURS, change.since, path, message, change.instead, edits)
+    return Step(Kind.REWRITTEN, change.since, path, f"{change.meaning} Removed: nothing is lost.", edits=edits)
 
 
 def _used(change: Removed, value: object) -> bool:
@@ -162,25 +178,26 @@ def _used(change: Removed, value: object) -> bool:
 def _renamed(change: Renamed, path: str, taken: bool) -> Step:
     if taken:
         message = f"{change.meaning} Removed: {change.name} is there, too."
-        return Step(Kind.REWRITTEN, change.since, path, message, (Remove(change.path),))
+        return Step(Kind.REWRITTEN, change.since, path, message, edits=(Remove(change.path),))
     message = f"{change.meaning} Renamed to {change.name}."
-    return Step(Kind.REWRITTEN, change.since, path, message, (Rename(change.path, change.name),))
+    return Step(Kind.REWRITTEN, change.since, path, message, edits=(Rename(change.path, change.name),))
 
 
 def _replaced(change: Replaced, path: str, section: Mapping[str, Any], value: bool | None) -> Step:
     beside = (*change.path[:-1], change.name)
     if value not in change.values or (change.name in section and beside != change.path):
-        return Step(Kind.REWRITTEN, change.since, path, f"{change.meaning} Removed.", (Remove(change.path),))
+        return Step(Kind.REWRITTEN, change.since, path, f"{change.meaning} Removed.", edits=(Remove(change.path),))
     new = change.values[value]
     message = f"{change.meaning} Rewritten to {change.name}: {quoted(new)}."
     rename = () if beside == change.path else (Rename(change.path, change.name),)
-    return Step(Kind.REWRITTEN, change.since, path, message, (*rename, Put(beside, new)))
+    return Step(Kind.REWRITTEN, change.since, path, message, edits=(*rename, Put(beside, new)))
 
 
 def _new_default(change: NewDefault, path: str) -> Step:
     was, now = quoted(change.was), "unset" if change.now is None else quoted(change.now)
-    message = f"{now} by default, {was} before: {change.meaning} {change.path[-1]}: {was} keeps what was."
-    return Step(Kind.DEFAULT, change.since, path, message, keeping=(Put(change.path, change.was),))
+    message = f"{now} by default, {was} before: {change.meaning}"
+    fix = f"Write {change.path[-1]}: {was} to keep what was."
+    return Step(Kind.DEFAULT, change.since, path, message, fix, keeping=(Put(change.path, change.was),))
 
 
 def _holds(config: Config, change: NewDefault) -> bool:

@@ -261,6 +261,18 @@ def test_a_configuration_with_errors_ends_with_1(text: str, message: str) -> Non
     assert message in result.stdout
 
 
+def test_defaults_that_changed_are_told_only_when_asked_for() -> None:
+    config = '{"train_micro_batch_size_per_gpu": 4}'
+    assert findings("-", "--deepspeed-version", "0.19.8", stdin=config) == []
+    said = findings("-", "--explain", "--deepspeed-version", "0.19.8", stdin=config)
+    assert [(finding["level"], finding["path"]) for finding in said] == [
+        ("advice", "gradient_clipping"),
+        ("advice", ""),
+    ]
+    assert "since DeepSpeed 0.19.3, 1.0 by default, 0.0 before" in said[0]["message"]
+    assert findings("-", "--explain", "--deepspeed-version", "0.19.2", stdin=config) == []
+
+
 def test_a_long_line_is_cut_around_its_place() -> None:
     text = '{"note": "' + "x" * 1_000_000 + '", "train_batch_size": 0, "more": "' + "y" * 1_000_000 + '"}'
     result = dsjob("validate", "-", stdin=text)
