@@ -25,6 +25,7 @@ AUTO_BATCH = {
 HUGGING_FACE = [
     *("--output_dir=/tmp/out", "--max_steps=3", "--report_to=none", "--save_strategy=no", "--disable_tqdm=true"),
     *("--per_device_train_batch_size=2", "--gradient_accumulation_steps=2", "--deepspeed", "$(DEEPSPEED_CONFIG)"),
+    '--accelerator_config={"use_configured_state": true}',
 ]
 
 REGRESSIONS: dict[str, Json] = {

@@ -1,9 +1,11 @@
 """The Hugging Face Trainer with a tiny random GPT-2 and a configuration full of "auto"."""
 
 import json
+import os
 import sys
 
 import torch
+from accelerate import PartialState
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments
 
@@ -18,6 +20,9 @@ class Tokens(Dataset[dict[str, torch.Tensor]]):
 
 
 def main() -> None:
+    # Where there is no accelerator, accelerate has no backend of its own choice: named before TrainingArguments asks.
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    PartialState(backend="gloo")
     (arguments,) = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses(sys.argv[1:])
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=1, n_head=1))
