@@ -1,0 +1,131 @@
+"""Which parameters ZeRO stage 3 gathers in a micro step: its parameter coordinator, step by step.
+
+Follows runtime/zero/partitioned_param_coordinator.py of DeepSpeed 0.15.4 and 0.19.8, whose rules are the same. A module
+is fetched before it runs, with it some that come later; after it, it is released unless it is used again soon.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deepspeed_operator.plan.model import Module, Tensor
+
+_NEVER = -1
+# Step of a micro step → what is let go after it.
+_Releases = dict[int, set[Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """stage3_max_live_parameters, …_max_reuse_distance, …_prefetch_bucket_size; in elements."""
+
+    live: int
+    reuse: int
+    prefetch: int
+
+
+def persistent(modules: Sequence[Module], threshold: int, model_threshold: int) -> frozenset[Tensor]:
+    """Return the parameters that stay whole on every rank, gathered once after each optimizer step."""
+    kept: dict[Tensor, None] = {}
+    total = 0
+    for tensor in dict.fromkeys(tensor for module in modules for tensor in module):
+        if tensor.elements <= threshold and tensor.elements + total <= model_threshold:
+            kept[tensor] = None
+            total += tensor.elements
+    return frozenset(kept)
+
+
+def gathered(
+    modules: Sequence[Module], kept: frozenset[Tensor], limits: Limits, micro_steps: int, *, first_stays: bool
+) -> list[Tensor]:
+    """Return what the micro steps of an optimizer step gather, once the order of modules has been recorded.
+
+    `first_stays`: after a backward pass, the first module's parameters stay until they are used again. Its input needs
+    no gradient, so that older versions never see the end of its backward pass.
+    """
+    order = [*modules, *reversed(modules)]
+    first = set(modules[0]) - kept if first_stays else set[Tensor]()
+    releases: _Releases = {}
+    # What is released after a module is decided once, in the micro step after the recorded one: the training's second.
+    _MicroStep(order, kept, limits, first if micro_steps > 1 else set(), releases).run(first_stays=first_stays)
+    gathers: list[Tensor] = []
+    left: set[Tensor] = set()
+    for _ in range(micro_steps):
+        step = _MicroStep(order, kept, limits, left, releases)
+        step.run(first_stays=first_stays)
+        gathers += step.gathers
+        left = step.available - kept
+    return gathers
+
+
+class _MicroStep:
+    def __init__(
+        self,
+        order: Sequence[Module],
+        kept: frozenset[Tensor],
+        limits: Limits,
+        left: set[Tensor],
+        releases: _Releases,
+    ) -> None:
+        self.order = order
+        self.kept = kept
+        self.limits = limits
+        self.queue = deque((tensor, step) for step, module in enumerate(order) for tensor in module)
+        self.fetched_for: dict[Tensor, int] = {}
+        self.available = left | kept
+        self.releases = releases
+        self.live = 0  # what an earlier micro step left is not counted, and its release is
+        self.gathers: list[Tensor] = []
+
+    def run(self, *, first_stays: bool) -> None:
+        last = len(self.order) - 1
+        for step, module in enumerate(self.order):
+            self._gather(module)
+            self._forget(module, step)
+            if self.limits.prefetch > 0:
+                self._prefetch()
+            if step < last or not first_stays:
+                self._release(module, step + 1)
+
+    def _gather(self, tensors: Sequence[Tensor]) -> None:
+        missing = [tensor for tensor in tensors if tensor not in self.available]
+        self.gathers += missing
+        self.available.update(missing)
+        self.live += sum(tensor.elements for tensor in missing)
+
+    def _forget(self, module: Module, step: int) -> None:
+        """Take from the queue what is used now, unless an earlier prefetch has."""
+        expected = sum(self.fetched_for.get(tensor, _NEVER) < step for tensor in module)
+        for _ in range(min(expected, len(self.queue))):
+            tensor, used_at = self.queue.popleft()
+            self.fetched_for[tensor] = used_at
+
+    def _prefetch(self) -> None:
+        room = min(self.limits.live - self.live, self.limits.prefetch)
+        chosen: dict[Tensor, None] = {}
+        elements = 0
+        while self.queue and elements < room:
+            tensor, used_at = self.queue.popleft()
+            self.fetched_for[tensor] = max(self.fetched_for.get(tensor, _NEVER), used_at)
+            if tensor not in self.available and tensor not in chosen:
+                chosen[tensor] = None
+                elements += tensor.elements
+        self._gather(list(chosen))
+
+    def _release(self, module: Module, following: int) -> None:
+        if following not in self.releases:
+            self.releases[following] = self._unused_soon(module, following)
+        released = self.releases[following] & self.available
+        self.available -= released
+        self.live -= sum(tensor.elements for tensor in released)
+
+    def _unused_soon(self, module: Module, following: int) -> set[Tensor]:
+        unused = {tensor for tensor in module if tensor not in self.kept}
+        unused -= {tensor for tensor in module if self.fetched_for.get(tensor, _NEVER) > following}
+        traversed = 0
+        for later in self.order[following:]:
+            if traversed >= self.limits.reuse:
+                break
+            unused.difference_update(later)
+            traversed += sum(tensor.elements for tensor in later)
+        return unused

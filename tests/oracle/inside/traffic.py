@@ -1,0 +1,114 @@
+"""What DeepSpeed passes to torch.distributed in one optimizer step, on gloo: {world, layers, configs} → bytes."""
+
+# DeepSpeed is there only.
+# pyright: basic, reportMissingImports=false
+
+import gc
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from functools import wraps
+from typing import Any
+
+import setuptools  # noqa: F401  brings distutils, which Python 3.13 has no more and older versions import
+
+# DeepSpeed prints on stdout; that is where the answer goes.
+_stdout = os.dup(1)
+os.dup2(2, 1)
+
+import deepspeed  # noqa: E402
+import deepspeed.comm.torch  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed  # noqa: E402
+
+# Its own all-reduce between CPUs would be compiled first, and is not what GPUs use.
+vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
+
+# Below it are flags, norms and persistent parameters, whose cost is their number and not their size.
+_SMALLEST = 64 * 1024
+# Collective → index of the tensor that is as large as the group's whole data.
+_COLLECTIVES = {"all_reduce": 0, "reduce": 0, "broadcast": 0, "all_gather_into_tensor": 0, "reduce_scatter_tensor": 1}
+_SEED = 7
+# Kept until the process ends: to take engines apart takes longer than to train them.
+_engines: list[Any] = []
+
+
+def _counted(counts: Counter[str]) -> None:
+    for name, whole in _COLLECTIVES.items():
+        original = getattr(torch.distributed, name)
+
+        @wraps(original)
+        def wrapper(
+            *args: Any, _name: str = name, _whole: int = whole, _original: Any = original, **kwargs: Any
+        ) -> Any:
+            tensor = (
+                args[_whole] if len(args) > _whole else next(each for each in kwargs.values() if torch.is_tensor(each))
+            )
+            size = tensor.numel() * tensor.element_size()
+            if size > _SMALLEST:
+                counts[_name] += size
+            return _original(*args, **kwargs)
+
+        setattr(torch.distributed, name, wrapper)
+
+
+def _step(engine: Any, width: int, accumulation: int, dtype: torch.dtype) -> None:
+    for _ in range(accumulation):
+        loss = engine(torch.ones(1, width, dtype=dtype)).float().square().mean()
+        engine.backward(loss)
+        engine.step()
+
+
+def _traffic(config: dict[str, Any], layers: list[list[int]], counts: Counter[str]) -> dict[str, int]:
+    torch.manual_seed(_SEED)
+    model = torch.nn.Sequential(*(torch.nn.Linear(*layer) for layer in layers))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    dtype = torch.bfloat16 if config.get("bf16", {}).get("enabled") else torch.float32
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    accumulation = config["gradient_accumulation_steps"]
+    # Stage 3 records the order of modules in the first two micro steps.
+    for _ in range(1 if config["zero_optimization"]["stage"] < 3 else 2 if accumulation > 1 else 3):
+        counts.clear()
+        _step(engine, layers[0][0], accumulation, dtype)
+    _engines.append(engine)
+    return dict(counts)
+
+
+def _rank(rank: int, world: int, meeting: str, asked: dict[str, Any]) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_SIZE=str(world))
+    torch.set_num_threads(1)
+    counts: Counter[str] = Counter()
+    _counted(counts)
+    deepspeed.init_distributed(
+        "gloo", auto_mpi_discovery=False, init_method=f"file://{meeting}", rank=rank, world_size=world
+    )
+    answers = [_traffic(config, asked["layers"], counts) for config in asked["configs"]]
+    if rank == 0:
+        os.write(_stdout, json.dumps(answers).encode())
+    torch.distributed.destroy_process_group()
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    # DeepSpeed collects garbage at each of its reports; here that is most of the time, and nothing runs out.
+    gc.collect = lambda *_: 0
+    with tempfile.TemporaryDirectory() as directory:
+        children = []
+        for rank in range(asked["world"]):
+            child = os.fork()
+            if child == 0:
+                try:
+                    _rank(rank, asked["world"], f"{directory}/meeting", asked)
+                except BaseException:
+                    traceback.print_exc()
+                    os._exit(1)
+                os._exit(0)
+            children.append(child)
+        failed = [os.waitpid(child, 0)[1] for child in children]
+    sys.exit(any(failed))
+
+
+main()
