@@ -17,6 +17,7 @@ class Comparison:
     """How many verdicts agree, deviate for a listed reason, and differ: a bug."""
 
     version: str
+    accepted: int = 0  # by DeepSpeed
     agreed: int = 0
     listed: Counter[str] = field(default_factory=Counter[str])
     bugs: list[str] = field(default_factory=list[str])
@@ -38,6 +39,7 @@ def compare(version: str, oracle: Oracle, questions: Sequence[tuple[str, Config,
 
 def _note(comparison: Comparison, name: str, config: Config, world: int, answer: Answer) -> None:
     verdict = validate_for(schema_of(comparison.version), config, Circumstances(world))
+    comparison.accepted += answer.accepted
     errors = refusals(verdict)
     ours = _batch(verdict) if not errors else None
     if (not errors and answer.accepted and (ours is None or ours == answer.batch)) or (errors and not answer.accepted):

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +39,21 @@ class Oracle:
                 answers: list[dict[str, Any]] = json.loads(self._process.stdout.readline())
                 yield [Answer(answer["ok"], answer["batch"], answer["reason"]) for answer in answers]
 
+    def unread(self, config: Config) -> list[str]:
+        """Paths of keys that DeepSpeed does not ask for while it reads the configuration."""
+        return self._answer({"unread": config})
+
+    def parsed(self, text: str) -> Any:
+        """What DeepSpeed reads from a file with this text, None where it cannot."""
+        return self._answer({"text": text})
+
+    def _answer(self, question: dict[str, Any]) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
 
 @contextmanager
 def oracle(version: str) -> Generator[Oracle]:
@@ -51,9 +66,3 @@ def oracle(version: str) -> Generator[Oracle]:
         yield Oracle(process)
         assert process.stdin is not None
         process.stdin.close()
-
-
-def started(versions: Iterable[str]) -> None:
-    """Install what is missing, before anything is measured."""
-    for version in versions:
-        rootfs.installed(version)

@@ -1,10 +1,122 @@
-"""What DeepSpeed's engine refuses when it starts. Mirrored from its source: no configuration alone can ask it."""
+"""What DeepSpeed's engine refuses when it starts: precision, parallelism and gradients.
 
-from collections.abc import Iterator
+Mirrored from its source, because no configuration alone can ask it.
+"""
 
-from deepspeed_operator.dsconfig.notes import Note
-from deepspeed_operator.dsconfig.setup import Setup
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error
+from deepspeed_operator.dsconfig.offload import offload_notes
+from deepspeed_operator.dsconfig.optimizers import optimizer_notes
+from deepspeed_operator.dsconfig.schedulers import scheduler_notes
+from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.wording import quoted
+
+_DTYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("torch.float16", "fp16", "float16", "half"), "fp16"),
+    **dict.fromkeys(("torch.float32", "fp32", "float32", "float"), "fp32"),
+    **dict.fromkeys(("torch.bfloat16", "bf16", "bfloat16", "bfloat"), "bf16"),
+}
+_ONE_DTYPE_AT_STAGE_0: Final = (0, 17, 6)  # since then stage 0 accumulates in the model's type only
+_GRADIENTS: Final = 2  # ZeRO stages that partition gradients begin here
 
 
 def engine_notes(setup: Setup) -> Iterator[Note]:
-    yield from ()
+    yield from _precision(setup)
+    yield from _pipeline(setup)
+    yield from _gradients(setup)
+    yield from _bookkeeping(setup)
+    yield from offload_notes(setup)
+    yield from optimizer_notes(setup)
+    yield from scheduler_notes(setup)
+
+
+def refused(path: Path, rule: str, message: str, fix: str) -> Note:
+    return error(path, rule, message, fix, Phase.ENGINE)
+
+
+def _precision(setup: Setup) -> Iterator[Note]:
+    if setup.fp16 and setup.accelerator == "cpu":
+        message = "Type fp16 is not supported on your device: CPUs train in bf16 or fp32."
+        yield refused(("fp16", "enabled"), "device", message, "Write bf16: {enabled: true} instead, or neither.")
+    model = "fp16" if setup.fp16 else "bf16" if setup.bf16 else "fp32"
+    yield from _accumulation(setup, model)
+    wanted = setup.section("data_types").get("param_dtype")
+    if isinstance(wanted, str) and _DTYPES.get(wanted) not in {None, model} and _reads(setup, "param_dtype"):
+        message = f"{quoted(wanted)} conflicts with the precision of the model, which is {model}."
+        yield refused(("data_types", "param_dtype"), "dtype", message, f"Enable {_DTYPES[wanted]}, or remove it.")
+
+
+def _accumulation(setup: Setup, model: str) -> Iterator[Note]:
+    given = setup.section("data_types").get("grad_accum_dtype")
+    path: Path = ("data_types", "grad_accum_dtype")
+    if given is None:
+        return
+    wanted = _DTYPES.get(given) if isinstance(given, str) else None
+    if wanted is None:
+        yield refused(path, "type", f"must be one of fp32, bf16, fp16, not {quoted(given)}.", 'Write "fp32".')
+    elif setup.stage == 0 and not _mixes(setup, model, wanted):
+        message = f"{wanted} with a {model} model does not work at ZeRO stage 0."
+        yield refused(path, "dtype", message, f"Remove it, or write {ZERO}.stage: 1.")
+
+
+def _mixes(setup: Setup, model: str, accumulation: str) -> bool:
+    if setup.schema.numbers >= _ONE_DTYPE_AT_STAGE_0 or model != "bf16":
+        return model == accumulation
+    return accumulation == "fp32" or (accumulation == "bf16" and setup.division.pipeline > 1)
+
+
+def _pipeline(setup: Setup) -> Iterator[Note]:
+    if setup.division.pipeline > 1 and setup.stage >= _GRADIENTS:
+        message = "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism."
+        yield refused((ZERO, "stage"), "pipeline", message, "Write stage: 1, or run without a pipeline.")
+
+
+def _gradients(setup: Setup) -> Iterator[Note]:
+    if setup.stage < _GRADIENTS or not setup.on(ZERO, "reduce_scatter"):
+        return
+    average = str(setup.plain("gradient_allreduce_op") or "mean").lower() != "sum"
+    if setup.stage == _GRADIENTS and not average:
+        return
+    fix = f"Remove it, or write {ZERO}.reduce_scatter: false."
+    if setup.plain("prescale_gradients"):
+        message = f"pre-scaling gradients is not supported at ZeRO stage {setup.stage} with reduce_scatter."
+        yield refused(("prescale_gradients",), "reduce-scatter", message, fix)
+    if setup.plain("gradient_predivide_factor") != 1:
+        message = f"a factor other than 1 is not supported at ZeRO stage {setup.stage} with reduce_scatter."
+        yield refused(("gradient_predivide_factor",), "reduce-scatter", message, fix)
+
+
+def _bookkeeping(setup: Setup) -> Iterator[Note]:
+    schema = setup.schema
+    if schema.starts_refusing("managed_gradient_accumulation") and not setup.plain("managed_gradient_accumulation"):
+        yield from _unmanaged(setup)
+    autocast = setup.on("torch_autocast", "enabled")
+    if autocast and setup.on(ZERO, "zero_quantized_weights") and schema.starts_refusing(_AUTOCAST):
+        message = "torch_autocast and zero_quantized_weights exclude each other."
+        yield refused(("torch_autocast", "enabled"), "quantized", message, "Disable one of them.")
+    if setup.accelerator == "cpu" and setup.stage > _GRADIENTS and setup.on(ZERO, "zero_quantized_weights"):
+        message = "the quantizer is not implemented for CPUs."
+        yield refused((ZERO, "zero_quantized_weights"), "device", message, "Remove it.")
+
+
+def _unmanaged(setup: Setup) -> Iterator[Note]:
+    overlap = setup.value(ZERO, "overlap_comm")
+    overlaps = setup.stage > _GRADIENTS if overlap is None else overlap
+    reasons = {
+        "overlap_comm at another ZeRO stage than 2": overlaps and setup.stage != _GRADIENTS,
+        "pipeline parallelism": setup.division.pipeline > 1,
+        "DeepCompile": setup.on("compile", "deepcompile"),
+    }
+    for reason in (reason for reason, holds in reasons.items() if holds):
+        path = ("managed_gradient_accumulation",)
+        yield refused(path, f"with {reason}", f"false does not work with {reason}.", "Remove it.")
+
+
+def _reads(setup: Setup, key: str) -> bool:
+    section = setup.schema.sections.get("data_types")
+    return section is not None and key in section.keys
+
+
+_AUTOCAST: Final = "torch_autocast_and_quantized_weights"

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from deepspeed_operator.api.status import Batch, Finding, Level, World
 from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.advice import advice_notes
 from deepspeed_operator.dsconfig.auto import auto_notes, auto_paths
 from deepspeed_operator.dsconfig.batch import Derived, derive_batch
 from deepspeed_operator.dsconfig.combinations import combination_notes
@@ -129,7 +130,8 @@ def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Circu
     )
     autos = auto_paths(config)
     notes = [*reading.notes, *division.notes, *derived.notes, *combination_notes(setup)]
-    notes += [*engine_notes(setup), *ignored_notes(setup, derived.batch, bool(autos)), *auto_notes(autos)]
+    notes += [*engine_notes(setup), *ignored_notes(setup, derived.batch, bool(autos))]
+    notes += [*auto_notes(autos), *advice_notes(setup)]
     return _with(Verdict((), derived.batch, division, schema.version), _unrepeated(notes))
 
 
@@ -168,9 +170,11 @@ def _by_all(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
 def _for_versions(note: Note, versions: set[str]) -> Note:
     if len(versions) == len(SUPPORTED):
         return note
-    named = f"DeepSpeed {ranges(versions)}: "
-    level = Level.WARNING if note.level is Level.ERROR else note.level
-    return replace(note, level=level, message=named + note.message)
+    if note.level is Level.ERROR:
+        return replace(
+            note, level=Level.WARNING, message=f"DeepSpeed {ranges(versions)} would refuse it: {note.message}"
+        )
+    return replace(note, message=f"With DeepSpeed {ranges(versions)}: {note.message}")
 
 
 def _unrepeated(notes: Iterable[Note]) -> tuple[Note, ...]:

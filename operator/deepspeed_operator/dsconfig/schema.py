@@ -58,6 +58,7 @@ class Schema:
     schedulers: frozenset[str]
     torch_schedulers: frozenset[str]
     pipeline: frozenset[str]
+    scheduler_params: Mapping[str, tuple[str, ...]]
     _validators: dict[str, SchemaValidator] = field(default_factory=dict[str, SchemaValidator])
 
     def validator(self, model: str) -> SchemaValidator:
@@ -88,6 +89,7 @@ def schema_of(version: str) -> Schema:
         schedulers=frozenset(data["schedulers"]),
         torch_schedulers=frozenset(data["torch_schedulers"]),
         pipeline=frozenset(data["pipeline"]),
+        scheduler_params={name: tuple(names) for name, names in data.get("scheduler_params", {}).items()},
     )
 
 

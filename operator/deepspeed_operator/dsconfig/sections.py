@@ -84,7 +84,7 @@ class Reading:
 
     def _removed(self, path: Path) -> Note:
         said = self.schema.removed[written(path)].strip()
-        message = f"DeepSpeed {self.schema.version} refuses this key, whatever its value: {said}"
+        message = f"DeepSpeed refuses this key, whatever its value: {said}"
         return error(path, "removed", message, f"Remove {path[-1]}.")
 
     def _unknown(self, section: str, path: Path) -> None:
@@ -93,7 +93,7 @@ class Reading:
         if any(step in _NAMED_BY_USERS for step in path[:-1]):
             return
         hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1]))
-        message = f"DeepSpeed {self.schema.version} does not read this key: it is silently ignored{hint}."
+        message = f"DeepSpeed does not read this key: it is silently ignored{hint}."
         self.notes.append(warning(path, "ignored-key", message, fix or f"Remove {path[-1]}, or check its name."))
 
     def _require(self, section: Section, path: Path, values: Values, enabled: bool, needed: bool) -> None:

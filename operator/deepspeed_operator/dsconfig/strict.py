@@ -87,7 +87,7 @@ def _followed(schema: Schema, model: str, values: Any, loc: Path) -> tuple[str, 
 def _unknown(schema: Schema, model: str, path: Path) -> Note:
     key = str(path[-1])
     hint, fix = misplaced_or_nearest(schema, model, key)
-    message = f"DeepSpeed {schema.version} refuses the key {quoted(key)} here{hint}."
+    message = f"DeepSpeed does not know this key here, and refuses it{hint}."
     return error(path, "unknown-key", message, fix or f"Remove {key}.")
 
 

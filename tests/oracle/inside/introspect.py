@@ -18,6 +18,7 @@ import deepspeed
 import models as pydantic_models
 import torch
 from asked import Asked, Asking, Path
+from deepspeed.runtime import lr_schedules
 from pydantic import ValidationError
 from rules import engine_checks, measured
 
@@ -53,7 +54,8 @@ def main() -> None:
     schema["sections"][""]["keys"].setdefault("data_parallel_size", {})
     schema["pipeline"] = sorted(deepspeed_config.config.get_pipeline_config({}))
     schema["optimizers"] = sorted(deepspeed_config.config.DEEPSPEED_OPTIMIZERS)
-    schema["schedulers"] = _schedulers()
+    schema["schedulers"] = sorted(lr_schedules.VALID_LR_SCHEDULES)
+    schema["scheduler_params"] = {name: _arguments(name) for name in lr_schedules.VALID_LR_SCHEDULES}
     schema["torch_optimizers"] = _classes(torch.optim, torch.optim.Optimizer)
     schema["torch_schedulers"] = _classes(torch.optim.lr_scheduler, torch.optim.lr_scheduler.LRScheduler)
     schema["rules"] = {**measured(), "engine": engine_checks(_package())}
@@ -202,10 +204,9 @@ def _classes(module: Any, base: type) -> list[str]:
     return sorted(name for name, value in found.items() if issubclass(value, base) and value is not base)
 
 
-def _schedulers() -> list[str]:
-    from deepspeed.runtime import lr_schedules
-
-    return sorted(lr_schedules.VALID_LR_SCHEDULES)
+def _arguments(scheduler: str) -> list[str]:
+    """What a scheduler takes besides the optimizer."""
+    return list(inspect.signature(getattr(lr_schedules, scheduler)).parameters)[1:]
 
 
 if __name__ == "__main__":

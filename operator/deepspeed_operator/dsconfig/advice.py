@@ -1,0 +1,50 @@
+"""What is as DeepSpeed means it, and not what many expect."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.notes import Note, advice
+from deepspeed_operator.dsconfig.offload import OPTIMIZER, PARAM, device_of
+from deepspeed_operator.dsconfig.schema import TOP
+from deepspeed_operator.dsconfig.setup import ZERO, Setup
+
+
+def advice_notes(setup: Setup) -> Iterator[Note]:
+    parameters = setup.section("scheduler").get("params")
+    name: Any = setup.section("scheduler").get("type")
+    if name in ("WarmupLR", "WarmupDecayLR") and object_at(parameters).get("warmup_min_lr", 0) == 0:
+        message = "the learning rate of the first step is 0: it changes no weight."
+        yield advice(("scheduler", "params", "warmup_min_lr"), "first-step", message, "Write a small number above 0.")
+    pinned = [
+        section
+        for section in (OPTIMIZER, PARAM)
+        if device_of(setup, section) != "none" and object_at(setup.section(ZERO).get(section)).get("pin_memory")
+    ]
+    for section in pinned:
+        message = "pinned memory counts against the container's memory and its memlock limit."
+        yield advice((ZERO, section, "pin_memory"), "memlock", message, "Give the pod the memory, or write false.")
+    defaults = list(_defaults(setup))
+    if defaults:
+        message = f"written as their defaults are: {', '.join(defaults)}."
+        yield advice((), "defaults", message, "They may be left out.")
+
+
+def _defaults(setup: Setup) -> Iterator[str]:
+    """Paths of the keys that say what DeepSpeed would do without them."""
+    for key, value in setup.config.items():
+        entry = setup.schema.sections[TOP].keys.get(key)
+        if entry is None:
+            continue
+        if entry.model is not None:
+            fields = setup.schema.models[entry.model]["fields"]
+            by_key = {**fields, **{info["alias"]: info for info in fields.values() if "alias" in info}}
+            for inner, given in object_at(value).items():
+                if inner in by_key and "default" in by_key[inner] and _same(given, by_key[inner]["default"]):
+                    yield f"{key}.{inner}"
+        elif entry.default is not None and _same(value, entry.default):
+            yield key
+
+
+def _same(given: object, default: object) -> bool:
+    return given == default and isinstance(given, bool) == isinstance(default, bool)

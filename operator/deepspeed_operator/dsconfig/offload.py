@@ -1,0 +1,128 @@
+"""What DeepSpeed's engine refuses about ZeRO: offloading, hierarchical partitions, ZenFlow, master weights."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
+from deepspeed_operator.dsconfig.setup import ZERO, Setup
+
+OPTIMIZER: Final = "offload_optimizer"
+PARAM: Final = "offload_param"
+_PARAMETERS: Final = 3  # the ZeRO stage that partitions parameters
+
+
+def offload_notes(setup: Setup) -> Iterator[Note]:
+    if setup.stage == 0:
+        return
+    yield from _nvme(setup)
+    yield from _super_offload(setup)
+    yield from _zenflow(setup)
+    yield from _grad_norm(setup)
+    yield from _master_weights(setup)
+    yield from _hierarchy(setup)
+    yield from _leftovers(setup)
+
+
+def device_of(setup: Setup, section: str) -> str:
+    """Where a section offloads to: none, cpu or nvme."""
+    found: Mapping[str, Any] = setup.zero.get(section) or {}
+    return str(getattr(found.get("device"), "value", found.get("device")) or "none")
+
+
+def uses_cpu_optimizer(setup: Setup) -> bool:
+    return device_of(setup, OPTIMIZER) != "none"
+
+
+def _refused(path: Path, rule: str, message: str, fix: str) -> Note:
+    return error((ZERO, *path), rule, message, fix, Phase.ENGINE)
+
+
+def _nvme(setup: Setup) -> Iterator[Note]:
+    for section in (OPTIMIZER, PARAM):
+        values: Mapping[str, Any] = setup.zero.get(section) or {}
+        if device_of(setup, section) != "nvme":
+            continue
+        if setup.stage < _PARAMETERS:
+            if section == OPTIMIZER:
+                message = f"nvme works at ZeRO stage 3 only: at stage {setup.stage} it offloads to the CPU instead."
+                yield warning((ZERO, section, "device"), "nvme", message, "Write device: cpu, or stage: 3.")
+        elif values.get("nvme_path") is None:
+            message = "is missing: NVMe offloading needs a path, and fails without one when the engine starts."
+            yield _refused((section, "nvme_path"), "missing", message, "Write nvme_path: /a/directory/on/the/drive.")
+
+
+def _super_offload(setup: Setup) -> Iterator[Note]:
+    values: Mapping[str, Any] = setup.zero.get(OPTIMIZER) or {}
+    if not values.get("super_offload") or not setup.schema.starts_refusing("super_offload"):
+        return
+    path: Path = (OPTIMIZER, "super_offload")
+    if setup.stage < _PARAMETERS:
+        message = f"works at ZeRO stage 3 only: at stage {setup.stage} it is silently ignored."
+        yield warning((ZERO, *path), "stage", message, "Remove it, or write stage: 3.")
+    elif setup.accelerator not in {None, "cuda"}:
+        message = f"SuperOffload only supports NVIDIA GPUs, and the accelerator is {setup.accelerator}."
+        yield _refused(path, "device", message, "Remove it.")
+
+
+def _zenflow(setup: Setup) -> Iterator[Note]:
+    values: Mapping[str, Any] | None = setup.zero.get("zenflow")
+    if values is None:
+        return
+    if device_of(setup, OPTIMIZER) != "cpu":
+        fix = f"Write {OPTIMIZER}: {{device: cpu}}, or remove zenflow."
+        yield _refused(("zenflow",), "offload", "ZenFlow must be used with the optimizer offloaded to the CPU.", fix)
+    strategy, interval = values.get("select_strategy") or "auto", values.get("select_interval") or "auto"
+    if strategy == "auto" and isinstance(interval, int):
+        message = 'a number is refused with select_strategy "auto".'
+        yield _refused(("zenflow", "select_interval"), "strategy", message, 'Write select_strategy: "step", too.')
+    if strategy != "auto" and isinstance(interval, str):
+        message = f"select_strategy {strategy} needs a number."
+        yield _refused(("zenflow", "select_interval"), "strategy", message, "Write a number of steps or epochs.")
+
+
+def _grad_norm(setup: Setup) -> Iterator[Note]:
+    if setup.on(ZERO, "compute_grad_norm") or not setup.schema.starts_refusing("compute_grad_norm_and_clipping"):
+        return
+    path: Path = ("compute_grad_norm",)
+    if setup.plain("gradient_clipping"):
+        clipping = setup.plain("gradient_clipping")
+        message = f"false needs gradient_clipping 0, and it is {clipping}."
+        yield _refused(path, "clipping", message, "Write gradient_clipping: 0, or remove it.")
+    if uses_cpu_optimizer(setup):
+        yield _refused(path, "offload", "false does not work with an offloaded optimizer.", "Remove one of them.")
+    if setup.zero.get("zenflow") is not None:
+        yield _refused(path, "zenflow", "false does not work with ZenFlow.", "Remove one of them.")
+
+
+def _master_weights(setup: Setup) -> Iterator[Note]:
+    if not setup.schema.starts_refusing("master_weights_need_offload"):
+        return
+    for section in ("fp16", "bf16"):
+        key = f"{section}_master_weights_and_grads"
+        if setup.on(section, key) and device_of(setup, OPTIMIZER) == "none":
+            message = f"needs {ZERO}.{OPTIMIZER} with an Adam optimizer."
+            fix = f"Write {ZERO}.{OPTIMIZER}: {{device: cpu}}, or remove it."
+            yield error((section, key), "offload", message, fix, Phase.ENGINE)
+
+
+def _hierarchy(setup: Setup) -> Iterator[Note]:
+    size: int = setup.value(ZERO, "zero_hpz_partition_size") or 1
+    if setup.stage < _PARAMETERS or size <= 1:
+        return
+    path: Path = ("zero_hpz_partition_size",)
+    if size > setup.world:
+        message = f"{size} is more than the {setup.world} ranks of the world: DeepSpeed takes {setup.world}."
+        yield warning((ZERO, *path), "clamped", message, f"Write {setup.world} or less.")
+    elif setup.world % size:
+        message = f"the world's {setup.world} ranks cannot be divided by {size}."
+        yield _refused(path, "indivisible", message, "Write the number of ranks on a node.")
+
+
+def _leftovers(setup: Setup) -> Iterator[Note]:
+    if setup.on(ZERO, "legacy_stage1"):
+        message = "the old ZeRO stage 1 has been removed: DeepSpeed raises an exception."
+        yield _refused(("legacy_stage1",), "removed", message, "Remove it.")
+    bucket = setup.value(ZERO, "allgather_bucket_size")
+    if setup.stage < _PARAMETERS and isinstance(bucket, int) and bucket % 2:
+        message = f"must be even at ZeRO stages 1 and 2, and is {bucket}."
+        yield _refused(("allgather_bucket_size",), "range", message, f"Write {bucket + 1}.")
