@@ -4,14 +4,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import click
-
 from deepspeed_operator.api.status import Level
+from deepspeed_operator.cli.paint import Colour, painted
 from deepspeed_operator.cli.places import Span
 from deepspeed_operator.cli.report import Failure, Placed, Report
 from deepspeed_operator.cli.sources import Source
 
-_COLOURS: Final = {Level.ERROR: "red", Level.WARNING: "yellow", Level.ADVICE: "cyan"}
+_COLOURS: Final[dict[Level, Colour]] = {Level.ERROR: "red", Level.WARNING: "yellow", Level.ADVICE: "cyan"}
 _WIDEST: Final = 110
 _BEFORE: Final = 40  # columns that stay to the left of a place in a line that is cut
 _MOST: Final = 100
@@ -33,7 +32,7 @@ def failure_lines(failure: Failure) -> Iterator[str]:
     if failure.source is not None and failure.position is not None:
         line, column = failure.source.text.place(failure.position)
         where += f":{line + 1}:{column + 1}"
-    yield f"{where}: {click.style('unreadable', fg='red', bold=True)}: {failure.message}. {failure.fix}".rstrip()
+    yield f"{where}: {painted('unreadable', 'red', bold=True)}: {failure.message}. {failure.fix}".rstrip()
     if failure.source is not None and failure.position is not None:
         yield from _excerpt(failure.source, (failure.position, failure.position + 1), "red")
 
@@ -54,22 +53,22 @@ def _header(report: Report) -> str:
         parts.append(f"DeepSpeed {report.version}" if report.version else "any DeepSpeed")
     if report.accelerator:
         parts.append(report.accelerator)
-    return f"{click.style(report.item.source.name, bold=True)}: {', '.join(parts)}"
+    return f"{painted(report.item.source.name, bold=True)}: {', '.join(parts)}"
 
 
 def _finding_lines(placed: Placed, source: Source) -> Iterator[str]:
     finding = placed.finding
     colour = _COLOURS[finding.level]
-    path = f"{click.style(_printable(finding.path), bold=True)}: " if finding.path else ""
+    path = f"{painted(_printable(finding.path), bold=True)}: " if finding.path else ""
     yield ""
-    yield f"{click.style(finding.level, fg=colour, bold=True)}: {path}{_printable(finding.message)}"
+    yield f"{painted(finding.level, colour, bold=True)}: {path}{_printable(finding.message)}"
     for span in placed.spans:
         yield from _excerpt(placed.source, span, colour, name=placed.source.name if placed.source != source else None)
     if finding.fix:
-        yield f"  {click.style('fix:', bold=True)} {_printable(finding.fix)}"
+        yield f"  {painted('fix:', bold=True)} {_printable(finding.fix)}"
 
 
-def _excerpt(source: Source, span: Span, colour: str, name: str | None = None) -> Iterator[str]:
+def _excerpt(source: Source, span: Span, colour: Colour, name: str | None = None) -> Iterator[str]:
     number, column = source.text.place(span[0])
     line = source.text.line(number)
     end = min(column + max(span[1] - span[0], 1), max(len(line), column + 1))
@@ -83,7 +82,7 @@ def _excerpt(source: Source, span: Span, colour: str, name: str | None = None) -
     if name is not None:
         yield f"  in {name}:"
     yield f"  {number + 1:>5} | {shown}"
-    yield f"        | {' ' * (column - cut)}{click.style('^' * width, fg=colour)}"
+    yield f"        | {' ' * (column - cut)}{painted('^' * width, colour)}"
 
 
 def _count(findings: Sequence[Placed]) -> str:

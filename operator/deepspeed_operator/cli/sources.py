@@ -9,7 +9,6 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from deepspeed_operator.api.names import GROUP, KIND
-from deepspeed_operator.cli.kube_yaml import parse_yaml
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.hjson import parse_hjson
 from deepspeed_operator.dsconfig.tree import Document, Node, Problem, Problems, Text, Unreadable, plain
@@ -89,10 +88,7 @@ def content_of(source: Source) -> Content:
     if not source.text.content.strip():
         raise PlacedUnreadable(source, Unreadable("the file is empty"))
     try:
-        if source.format is Format.YAML:
-            documents = list(parse_yaml(source.text.content))
-        else:
-            documents = [parse_hjson(source.text.content)]
+        documents = _documents(source)
     except Unreadable as error:
         raise PlacedUnreadable(source, error) from None
     content = Content(source)
@@ -102,6 +98,15 @@ def content_of(source: Source) -> Content:
     if not content.items and not content.others and not content.config_maps:
         raise PlacedUnreadable(source, Unreadable("there is no document in the file"))
     return content
+
+
+def _documents(source: Source) -> list[Document]:
+    if source.format is Format.JSON:
+        return [parse_hjson(source.text.content)]
+    # JSON is answered sooner without a YAML library.
+    from deepspeed_operator.cli.kube_yaml import parse_yaml  # noqa: PLC0415
+
+    return list(parse_yaml(source.text.content))
 
 
 class PlacedUnreadable(Unreadable):

@@ -1,62 +1,69 @@
 """`dsjob validate`."""
 
+import argparse
 import json
-import sys
-from typing import Final
+from collections.abc import Callable
 
-import click
-
+from deepspeed_operator.api.spec import Launcher
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.cli.configurations import judged_configuration
-from deepspeed_operator.cli.jobs import judged_job
 from deepspeed_operator.cli.records import record
 from deepspeed_operator.cli.report import Failure, Options, Report
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
-from deepspeed_operator.cli.sources import Content, PlacedUnreadable, read
+from deepspeed_operator.cli.sources import Content, Item, PlacedUnreadable, read
 from deepspeed_operator.dsconfig.tree import Unreadable
 
 FINE, WITH_ERRORS, UNREADABLE = 0, 1, 2
-_LAUNCHERS: Final = ("Ranks", "DeepSpeed", "None")
 
 
-@click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--nodes", type=click.IntRange(1, 10_000), help="Pods, instead of the job's number.")
-@click.option("--slots", type=click.IntRange(1, 1024), help="Ranks per pod, instead of the job's number.")
-@click.option("--deepspeed-version", metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8.")
-@click.option("--accelerator", metavar="NAME", help="What the ranks run on: cpu or cuda, for example.")
-@click.option("--launcher", type=click.Choice(_LAUNCHERS), help="Who starts the ranks, instead of the job's word.")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="For people or programs.")
-@click.option("--strict", is_flag=True, help="Count warnings as errors.")
-@click.option("--explain", is_flag=True, help="Tell defaults that differ between DeepSpeed versions, too.")
-def command(
-    *,
-    files: tuple[str, ...],
-    nodes: int | None,
-    slots: int | None,
-    deepspeed_version: str | None,
-    accelerator: str | None,
-    launcher: str | None,
-    output: str,
-    strict: bool,
-    explain: bool,
-) -> None:
-    """Judge DeepSpeedJobs and DeepSpeed configurations as the operator would.
+def define(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.epilog = (
+        "FILE is a DeepSpeedJob, YAML with several documents, a ds_config.json, or - for standard input. ConfigMaps in "
+        "the files are where dsConfigFrom is looked up. Ends with 0 without errors, 1 with errors, 2 where a file "
+        "cannot be read as a configuration at all."
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--nodes", type=_within(1, 10_000), metavar="N", help="pods, instead of the job's number")
+    parser.add_argument(
+        "--slots", type=_within(1, 1024), metavar="N", help="ranks per pod, instead of the job's number"
+    )
+    parser.add_argument("--deepspeed-version", metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8")
+    parser.add_argument("--accelerator", metavar="NAME", help="what the ranks run on: cpu or cuda, for example")
+    parser.add_argument("--launcher", choices=list(Launcher), help="who starts the ranks, instead of the job's word")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="for people or programs")
+    parser.add_argument("--strict", action="store_true", help="count warnings as errors")
+    parser.add_argument("--explain", action="store_true", help="tell defaults that differ between versions, too")
 
-    FILE is a DeepSpeedJob, YAML with several documents, a ds_config.json, or - for standard input. ConfigMaps in the
-    files are where dsConfigFrom is looked up. Exits with 0 without errors, 1 with errors, 2 where a file cannot be read
-    as a configuration at all.
-    """
-    options = Options(nodes, slots, deepspeed_version, accelerator, launcher, explain)
-    reports, failures = examined(files, options)
-    if output == "json":
-        click.echo(json.dumps(record(reports, failures), indent=2, ensure_ascii=False))
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge the files, print what there is to say, and return how the command ends."""
+    options = Options(
+        nodes=arguments.nodes,
+        slots=arguments.slots,
+        version=arguments.deepspeed_version,
+        accelerator=arguments.accelerator,
+        launcher=arguments.launcher,
+        explain=arguments.explain,
+    )
+    reports, failures = examined(arguments.files, options)
+    if arguments.output == "json":
+        print(json.dumps(record(reports, failures), indent=2, ensure_ascii=False))
     else:
         _print(reports, failures)
-    sys.exit(exit_code(reports, failures, strict=strict))
+    return exit_code(reports, failures, strict=arguments.strict)
 
 
-def examined(names: tuple[str, ...], options: Options) -> tuple[list[Report], list[Failure]]:
+def _within(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text[:20]} is not a number from {least} to {most}")
+        return int(text)
+
+    return number
+
+
+def examined(names: list[str], options: Options) -> tuple[list[Report], list[Failure]]:
     """Return what is to be said of the files."""
     contents: list[Content] = []
     failures: list[Failure] = []
@@ -73,9 +80,16 @@ def examined(names: tuple[str, ...], options: Options) -> tuple[list[Report], li
 def reports_of(contents: list[Content], options: Options) -> list[Report]:
     """Return the verdict on each job and configuration."""
     items = [item for content in contents for item in content.items]
-    return [
-        judged_job(item, contents, options) if item.is_job else judged_configuration(item, options) for item in items
-    ]
+    return [_judged(item, contents, options) for item in items]
+
+
+def _judged(item: Item, contents: list[Content], options: Options) -> Report:
+    if not item.is_job:
+        return judged_configuration(item, options)
+    # Half of the command is about jobs: a configuration by itself is answered sooner without it.
+    from deepspeed_operator.cli.jobs import judged_job  # noqa: PLC0415
+
+    return judged_job(item, contents, options)
 
 
 def exit_code(reports: list[Report], failures: list[Failure], *, strict: bool) -> int:
@@ -88,11 +102,7 @@ def exit_code(reports: list[Report], failures: list[Failure], *, strict: bool) -
 
 def _print(reports: list[Report], failures: list[Failure]) -> None:
     for failure in failures:
-        for line in failure_lines(failure):
-            click.echo(line)
-        click.echo()
+        print(*failure_lines(failure), "", sep="\n")
     for report in reports:
-        for line in report_lines(report):
-            click.echo(line)
-        click.echo()
-    click.echo(summary_line(reports, failures))
+        print(*report_lines(report), "", sep="\n")
+    print(summary_line(reports, failures))

@@ -1,4 +1,4 @@
-"""dsjob starts fast: it loads nothing that only the operator needs."""
+"""dsjob as a program: it starts fast, because it loads little, and it gets on with any terminal."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-HEAVY = {"kopf", "kubernetes", "aiohttp", "asyncio", "prometheus_client", "rich", "hjson"}
+HEAVY = {"click", "kopf", "kubernetes", "aiohttp", "asyncio", "prometheus_client", "rich", "hjson"}
 
 
 def loaded(code: str) -> set[str]:
@@ -22,4 +22,41 @@ def test_the_commands_load_nothing_of_the_controllers() -> None:
 
 
 def test_help_loads_no_command() -> None:
-    assert "pydantic" not in loaded("import deepspeed_operator.cli.main")
+    assert "pydantic" not in loaded("from deepspeed_operator.cli.main import main; main([])")
+
+
+def test_a_configuration_in_json_needs_no_yaml() -> None:
+    code = "import sys; from deepspeed_operator.cli.main import main; main(['validate', '/dev/null'])"
+    assert not loaded(code) & {"yaml", "_yaml"}
+
+
+MAIN = "deepspeed_operator.cli.main"
+VALIDATE = f"env PYTHONPATH={ROOT / 'operator'} {sys.executable} -m {MAIN} validate {ROOT / 'examples/article.yaml'}"
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+
+
+def test_a_terminal_gets_colours_and_a_pipe_none() -> None:
+    assert "\x1b[1;31merror" in shell(f"script -qec '{VALIDATE}' /dev/null").stdout
+    assert "\x1b" not in shell(f"NO_COLOR=1 script -qec '{VALIDATE}' /dev/null").stdout
+    assert "\x1b" not in shell(VALIDATE).stdout
+
+
+def test_the_exit_code_is_the_programs() -> None:
+    assert shell(VALIDATE).returncode == 1
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    assert shell(f"{VALIDATE} | true").stderr == ""
+
+
+def test_a_terminal_that_knows_no_signs_gets_their_numbers() -> None:
+    result = shell(f"PYTHONIOENCODING=ascii {VALIDATE}")
+    assert "32 \\u2260 4 \\xd7 8" in result.stdout
+    assert result.stderr == ""
+
+
+def test_the_version_is_the_packages() -> None:
+    assert shell(VALIDATE.partition(" validate")[0] + " --version").stdout.strip().count(".") == 2
