@@ -64,13 +64,18 @@ class Bench:
         """Seconds from the first job's creation to the last pod's."""
         with self._namespace() as namespace, tempfile.TemporaryDirectory() as directory:
             replica = Replica(self._cluster.kubeconfig, namespace, Path(directory))
-            replica.start(f"--qps={self._qps}")
+            lease = Settings().leader
+            replica.start(
+                f"--qps={self._qps}",
+                f"--lease-duration={lease.lease_duration}",
+                f"--renew-deadline={lease.renew_deadline}",
+            )
             try:
                 idle = Cost.of(replica.pid)
                 jobs = [manifest(f"job-{number}", self._nodes) for number in range(self._jobs)]
                 asyncio.run(post_all(self._cluster.kubeconfig, f"{GROUP}/namespaces/{namespace}/deepspeedjobs", jobs))
                 running = 'deepspeed_operator_jobs{state="Running"}'
-                replica.eventually(lambda: replica.metric(running) == self._jobs, 300)
+                replica.eventually(lambda: replica.metric(running) == self._jobs, 400, every=1)
                 return self._report(namespace, replica, idle)
             finally:
                 replica.stop()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 COMMAND = Path(sys.executable).with_name("deepspeed-operator")
 # Short, so that a test of a hand-over takes seconds; renewals are allowed to be slow on a busy machine.
-LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD = 5, 4, 1
+LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD = 8, 6, 1
 
 
 class Replica:
@@ -90,18 +90,20 @@ class Replica:
             self._process.kill()
             self._process.wait()
 
-    def eventually(self, holds: Callable[[], object], seconds: float) -> None:
+    def eventually(self, holds: Callable[[], object], seconds: float, *, every: float = 0.05) -> None:
         """Wait for something; show the log if it does not come."""
-        eventually(holds, seconds, lambda: self.log[-6000:])
+        eventually(holds, seconds, lambda: self.log[-6000:], every=every)
 
 
-def eventually(holds: Callable[[], object], seconds: float, report: Callable[[], object] = str) -> None:
+def eventually(
+    holds: Callable[[], object], seconds: float, report: Callable[[], object] = str, *, every: float = 0.05
+) -> None:
     """Wait until something holds."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} s: {report()}")
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def _free_port() -> int:

@@ -28,6 +28,9 @@ WATCH_SILENCE_SECONDS = 90.0
 ATTEMPTS = 6
 LONGEST_PAUSE = 60.0
 
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
 _METHODS: dict[Verb, str] = {"create": "POST", "update": "PUT", "delete": "DELETE"}
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 
@@ -37,7 +40,6 @@ class Client:
 
     def __init__(self, connection: Connection, *, qps: float, in_flight: int) -> None:
         self._connection = connection
-        self._in_flight = in_flight
         self._session = connection.session(in_flight)
         # Watches live for minutes: apart, so that they never take a place from a request.
         self._streams = connection.session(8)
@@ -65,7 +67,7 @@ class Client:
             resource.path(namespace),
             resource,
             query={key: value for key, value in query.items() if value},
-            accept="application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" if metadata else None,
+            accept=METADATA_LIST if metadata else None,
         )
 
     async def pages(
@@ -110,9 +112,13 @@ class Client:
                     yield event
 
     async def create(self, resource: Resource, namespace: str, body: Json, *, dry_run: bool = False) -> Json:
-        """Create an object; with `dry_run`, ask whether it would be accepted."""
+        """Create an object, or with `dry_run` ask whether it would be accepted; return its metadata.
+
+        The rest would be what was sent, with defaults: encoding and parsing it is a third of a create's cost here.
+        """
         query = {"dryRun": "All"} if dry_run else {}
-        return await self._request("create", resource.path(namespace), resource, query=query, body=body)
+        path = resource.path(namespace)
+        return await self._request("create", path, resource, query=query, body=body, accept=METADATA)
 
     async def replace(self, resource: Resource, namespace: str, body: Json, subresource: str | None = None) -> Json:
         """Replace an object or its status; with a resourceVersion in it, only that version."""

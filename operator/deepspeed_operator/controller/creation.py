@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.cache import JobCache, PodCache, job_key
@@ -10,10 +11,12 @@ from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.leader import Leadership
 from deepspeed_operator.controller.ownership import Owner, described, owner
+from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.controller.resources import JOBS, PODS, Json
 from deepspeed_operator.reconcile.pods import pod_view
 
 LARGEST_BATCH = 32
+CONFIRMED_SECONDS = 1.0
 CONFLICTS = 6  # a quota that many pods count against is updated optimistically, and the server gives up before we do
 
 
@@ -24,17 +27,22 @@ class JobChangedError(Exception):
 class PodCreation:
     """Creates the pods of one attempt of one job."""
 
-    def __init__(self, client: Client, jobs: JobCache, pods: PodCache, leadership: Leadership) -> None:
+    def __init__(
+        self, client: Client, jobs: JobCache, pods: PodCache, leadership: Leadership, *, in_flight: int
+    ) -> None:
         self._client = client
         self._jobs = jobs
         self._pods = pods
         self._leadership = leadership
+        self._in_flight = asyncio.Semaphore(in_flight)
+        self._confirmed: dict[Key, tuple[str, float]] = {}  # version, and when it was the newest for sure
 
     async def create(self, job: DeepSpeedJob, pods: tuple[Json, ...]) -> None:
         """Create all pods, or raise what came in the way of the first that could not be."""
         if not pods:
             return
-        await self.confirm(job)
+        if not self._just_confirmed(job):
+            await self.confirm(job)
         done, size = 0, 1
         while done < len(pods):
             batch = pods[done : done + size]
@@ -43,6 +51,14 @@ class PodCreation:
                 if result is not None:
                     raise result
             done, size = done + size, min(2 * size, LARGEST_BATCH)
+
+    def written(self, job: DeepSpeedJob) -> None:
+        """Note a job as our own write returned it: it was there, with no other change, when that was answered."""
+        self._confirmed[job_key(job)] = job.metadata.resource_version, time.monotonic()
+
+    def _just_confirmed(self, job: DeepSpeedJob) -> bool:
+        version, at = self._confirmed.pop(job_key(job), ("", 0.0))
+        return version == job.metadata.resource_version and time.monotonic() - at < CONFIRMED_SECONDS
 
     async def confirm(self, job: DeepSpeedJob) -> None:
         """Read the job from the API server; JobChangedError if it is another one by now."""
@@ -63,7 +79,8 @@ class PodCreation:
                 raise JobChangedError
             self._leadership.check()
             try:
-                created = await self._client.create(PODS, job.metadata.namespace, pod)
+                async with self._in_flight:
+                    created = await self._client.create(PODS, job.metadata.namespace, pod)
             except ApiError as error:
                 if error.already_exists:
                     await self._adopt(job, pod)
@@ -72,7 +89,7 @@ class PodCreation:
                     raise refused(error) from error
                 await asyncio.sleep(0.05 * 2**conflicts * random.uniform(0.5, 1.5))  # noqa: S311 -- jitter
             else:
-                self._pods.put(pod_view(created))
+                self._pods.put(pod_view({**pod, "metadata": created["metadata"]}))
                 return
 
     async def _adopt(self, job: DeepSpeedJob, pod: Json) -> None:

@@ -66,12 +66,9 @@ class Executor:
     events: EventRecorder
     leadership: Leadership
     questions: Questions
+    creation: PodCreation
     installation: Installation
-    creation: PodCreation = field(init=False)
     _memories: dict[Key, JobMemory] = field(default_factory=dict[Key, JobMemory])
-
-    def __post_init__(self) -> None:
-        self.creation = PodCreation(self.client, self.jobs, self.pods, self.leadership)
 
     async def work(self, key: Key) -> None:
         """Reconcile the job until there is nothing left to do now."""
@@ -112,19 +109,20 @@ class Executor:
     async def _pass(self, job: DeepSpeedJob, memory: JobMemory) -> bool:
         self.leadership.check()
         outcome = self._decide(job, memory)
+        begun = outcome.status.attempt != job.status.attempt
         if outcome.status != job.status:
             job = await self._write_status(job, memory, outcome.status)
         self.events.record(job, outcome.events)
-        asked = False
+        again = begun  # what was begun goes on before other jobs' turn, while what was written is known to be true
         for kind, group in groupby(outcome.actions, type):
             actions = list(group)
             if kind in get_args(Question):
-                asked = True
+                again = True
                 for question in cast("list[Question]", actions):
                     await self.questions.answer(job, memory, question)
             elif not await self._do(job, memory, actions):
                 return True
-        return asked
+        return again
 
     def _decide(self, job: DeepSpeedJob, memory: JobMemory) -> Outcome:
         moment = now()
@@ -162,6 +160,7 @@ class Executor:
         memory.facts = replace(memory.facts, status_written_at=now())
         result = DeepSpeedJob.model_validate(written)
         self.jobs.put(result)
+        self.creation.written(result)
         return result
 
     async def _do(self, job: DeepSpeedJob, memory: JobMemory, actions: Sequence[Action]) -> bool:

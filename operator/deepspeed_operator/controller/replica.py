@@ -9,6 +9,7 @@ import kopf
 from deepspeed_operator.controller.cache import JobCache, PodCache
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.connection import Connection
+from deepspeed_operator.controller.creation import PodCreation
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.executor import Executor
 from deepspeed_operator.controller.health import Health, register_jobs_by_state
@@ -29,7 +30,7 @@ class Replica:
 
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self._settings = settings
-        self.client = Client(connection, qps=settings.qps, in_flight=settings.in_flight)
+        self.client = Client(connection, qps=settings.qps, in_flight=2 * settings.in_flight)
         # Its own connections: a renewal never waits behind a thousand pods.
         self._lease_client = Client(connection, qps=settings.qps, in_flight=2)
         self._leadership = Leadership(settings.leader, settings.namespace, settings.identity)
@@ -54,6 +55,7 @@ class Replica:
             events=self._events,
             leadership=self._leadership,
             questions=self._questions,
+            creation=PodCreation(self.client, jobs, pods, self._leadership, in_flight=settings.in_flight),
             installation=Installation(agent_archive(), settings.worker_image, settings.worker_deepspeed_version),
         )
 

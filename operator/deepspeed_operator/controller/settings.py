@@ -37,7 +37,7 @@ class Settings:
     identity: str = ""
     qps: float = 200.0
     in_flight: int = 32
-    workers: int = 32
+    workers: int = 64
     worker_image: str = ""
     worker_deepspeed_version: str | None = None
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
@@ -94,7 +94,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("watch-namespaces", "", "comma-separated namespaces to serve; empty: all")
     add("identity", f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}", "name of this replica in the Lease")
     add("qps", str(own.qps), "writes a second to the API server", float)
-    add("in-flight", str(own.in_flight), "requests at a time to the API server", int)
+    add("in-flight", str(own.in_flight), "pods created at a time", int)
     add("workers", str(own.workers), "jobs reconciled at a time", int)
     add("worker-image", own.worker_image, "image of jobs that name none")
     add("worker-deepspeed-version", "", "DeepSpeed version in that image")
