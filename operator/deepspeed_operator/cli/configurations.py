@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from deepspeed_operator.api.status import Finding, Level, World
+from deepspeed_operator.cli.explanation import explained
 from deepspeed_operator.cli.report import Options, Report, gravest_first, placed, problems
 from deepspeed_operator.cli.sources import Format, Item, values
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.judgement import judge
-from deepspeed_operator.dsconfig.migration import news
-from deepspeed_operator.dsconfig.versions import SUPPORTED
 
 
 def judged_configuration(item: Item, options: Options) -> Report:
@@ -19,7 +18,7 @@ def judged_configuration(item: Item, options: Options) -> Report:
     verdict = judge(config, world, "", version=options.version, accelerator=options.accelerator)
     findings = [*_format_findings(item), *verdict.findings]
     if options.explain:
-        findings += news(config, None, options.version or SUPPORTED[-1])
+        findings += explained(config, options.version, "")
     everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
     return Report(item, None, world, verdict.batch, options.version, options.accelerator, everything)
 

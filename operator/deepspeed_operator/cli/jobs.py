@@ -10,12 +10,11 @@ from deepspeed_operator.api.names import API_VERSION, KIND
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.api.untyped import Json, object_at, present
 from deepspeed_operator.cli.config_maps import Found, find, not_in_files
+from deepspeed_operator.cli.explanation import explained
 from deepspeed_operator.cli.report import Options, Placed, Report, gravest_first, placed, problems
 from deepspeed_operator.cli.schema import schema_findings
 from deepspeed_operator.cli.sources import Content, Item, values
 from deepspeed_operator.delivery import agent_archive
-from deepspeed_operator.dsconfig.migration import news
-from deepspeed_operator.dsconfig.versions import SUPPORTED
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
@@ -51,7 +50,7 @@ def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
     version = declared_version(job.spec, installation)
     if options.explain and verdict.configuration is not None:
         where = "spec.dsConfig" if found is None else "spec.dsConfigFrom"
-        findings += news(verdict.configuration.values, None, version or SUPPORTED[-1], where)
+        findings += explained(verdict.configuration.values, version, where)
     within: list[Placed] = []
     if found is not None:
         within, findings = found.placed(findings)

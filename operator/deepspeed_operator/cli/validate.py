@@ -12,6 +12,7 @@ from deepspeed_operator.cli.report import Failure, Options, Report
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
 from deepspeed_operator.cli.sources import Content, Item, PlacedUnreadable, read
 from deepspeed_operator.dsconfig.tree import Unreadable
+from deepspeed_operator.dsconfig.versions import numbers_of
 
 FINE, WITH_ERRORS, UNREADABLE = 0, 1, 2
 
@@ -28,7 +29,9 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slots", type=_within(1, 1024), metavar="N", help="ranks per pod, instead of the job's number"
     )
-    parser.add_argument("--deepspeed-version", metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8")
+    parser.add_argument(
+        "--deepspeed-version", type=_version, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
+    )
     parser.add_argument("--accelerator", metavar="NAME", help="what the ranks run on: cpu or cuda, for example")
     parser.add_argument("--launcher", choices=list(Launcher), help="who starts the ranks, instead of the job's word")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="for people or programs")
@@ -61,6 +64,12 @@ def _within(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return number
+
+
+def _version(text: str) -> str:
+    if numbers_of(text) is None:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is no version; write 0.19.8, for example")
+    return text
 
 
 def examined(names: list[str], options: Options) -> tuple[list[Report], list[Failure]]:

@@ -287,3 +287,18 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     result = dsjob("validate", "-", stdin='{"\\u001b[31m": 1, "\\u001b[31m": 1, "train_batch_size": "\x7f"}')
     assert "\x1b" not in result.stdout
     assert "\x7f" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--nodes", "0", "0 is not a number from 1 to 10000"),
+        ("--slots", "8.5", "8.5 is not a number from 1 to 1024"),
+        ("--deepspeed-version", "new", "new is no version; write 0.19.8, for example"),
+        ("--launcher", "ranks", "invalid choice: 'ranks'"),
+    ],
+)
+def test_an_option_that_makes_no_sense_ends_with_2(option: str, value: str, message: str) -> None:
+    result = dsjob("validate", "-", option, value, stdin=FINE)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
