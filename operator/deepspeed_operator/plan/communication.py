@@ -49,8 +49,12 @@ class Traffic:
     @property
     def wire(self) -> float:
         """Bytes that pass each way through a rank's link, as rings do it."""
+        return sum(self.wire_of(collective) for collective in _PASSES)
+
+    def wire_of(self, collective: str) -> float:
+        """The part of one collective."""
         share = (self.ranks - 1) / self.ranks
-        return sum(_PASSES[term.collective] * share * term.payload for term in self.terms)
+        return _PASSES[collective] * share * self.payload().get(collective, 0)
 
 
 def communication(setup: Setup, model: Model, accumulation: int) -> Traffic:
@@ -127,7 +131,8 @@ def accumulates_in_fp32(setup: Setup) -> bool:
 
 
 def offloads(setup: Setup) -> bool:
-    return setup.stage > 0 and device_of(setup, "offload_optimizer") not in (None, "none")
+    device = device_of(setup, "offload_optimizer")
+    return setup.stage > 0 and (device not in (None, "none") or setup.on(ZERO, "cpu_offload"))
 
 
 def device_of(setup: Setup, section: str) -> str | None:
@@ -144,8 +149,6 @@ def _unproven(setup: Setup, model: Model) -> Iterator[str]:
         yield "fp16"
     if setup.stage == 3 and not model.modules:
         yield "stage 3 of a model whose modules are not known"
-    if setup.stage == 3 and len({id(m) for m in model.modules}) != len(model.modules):
-        yield "modules that run more than once"
     if setup.stage == 3 and model.parameters != sum(tensor.elements for module in model.modules for tensor in module):
         yield "tied parameters at stage 3"
     division = setup.division
@@ -165,6 +168,7 @@ def _unproven_options(setup: Setup) -> Iterator[str]:
     }
     yield from (name for name, default in changed.items() if setup.value(ZERO, name) not in (None, default))
     yield from (name for name in ("offload_optimizer", "offload_param") if device_of(setup, name) not in (None, "none"))
+    yield from (name for name in ("cpu_offload", "cpu_offload_param") if setup.on(ZERO, name))
     if setup.stage == 3 and not setup.on(ZERO, "reduce_scatter"):
         yield "reduce_scatter: false at stage 3"
     if setup.value(ZERO, "zenflow") is not None:

@@ -1,0 +1,120 @@
+"""`dsjob plan`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.command import dsjob
+
+CONFIG: dict[str, Any] = {
+    "train_micro_batch_size_per_gpu": 4,
+    "gradient_accumulation_steps": 4,
+    "bf16": {"enabled": True},
+    "zero_optimization": {"stage": 2},
+}
+JOB = """\
+apiVersion: deepspeed-operator.dev/v1alpha1
+kind: DeepSpeedJob
+metadata: {name: pretrain}
+spec:
+  nodes: 2
+  deepspeedVersion: 0.19.8
+  training: {script: train.py}
+  dsConfig:
+    train_micro_batch_size_per_gpu: 4
+    gradient_accumulation_steps: 4
+    bf16: {enabled: true}
+    zero_optimization: {stage: 2}
+"""
+SPEEDS = ("--network", "2.46", "--micro-step", "0.09")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "ds_config.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+def recorded(*arguments: object, stdin: str = "") -> dict[str, Any]:
+    result = dsjob("plan", *arguments, "-o", "json", stdin=stdin)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)[0]
+
+
+def test_a_job_is_planned_for_its_own_world_and_version() -> None:
+    found = recorded("-", "--parameters", "1e9", stdin=JOB)
+    assert (found["name"], found["version"]) == ("pretrain", "0.19.8")
+    assert {term["collective"]: term["payload"] for term in found["communication"]["terms"]} == {
+        "all-reduce": 8 * 10**9,
+        "all-gather": 2 * 10**9,
+    }
+    assert found["communication"]["unproven"] == []
+    assert found["step"] is None
+
+
+def test_a_configuration_is_planned_for_the_world_that_is_asked_about(config: Path) -> None:
+    wire = [
+        recorded(config, "--parameters", "1e9", "--nodes", nodes, "--slots", 2)["communication"]["wire"]
+        for nodes in (1, 2)
+    ]
+    assert wire == [9e9, 13.5e9]
+
+
+def test_people_read_the_change_its_gain_and_its_caveat(config: Path) -> None:
+    out = dsjob("plan", config, "--parameters", "1.345e9", "--nodes", 2, "--slots", 1, *SPEEDS).stdout
+    lines = out.splitlines()
+    assert any(line.startswith("  1. ×3.") and line.endswith("zero_optimization.stage: 0") for line in lines)
+    assert "the global batch grows from 32 to 128 samples" in out
+
+
+def test_a_total_that_leaves_something_out_is_marked_and_says_what(config: Path) -> None:
+    config.write_text(json.dumps({**CONFIG, "fp16": {"enabled": True}, "bf16": {"enabled": False}}))
+    out = dsjob("plan", config, "--parameters", "1e9", "--slots", 2).stdout
+    assert "≥ 9.00 GB" in out
+    assert "≥: not counted with fp16" in out
+
+
+def test_facts_come_with_their_source(config: Path, tmp_path: Path) -> None:
+    model = tmp_path / "config.json"
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model.write_text(json.dumps({"model_type": "llama", "vocab_size": 100, **sizes}))
+    out = dsjob("plan", config, "--model", model).stdout
+    assert "HuggingFaceConfig" in out
+    assert "Assumed" in out
+
+
+def test_too_little_memory_is_said(config: Path) -> None:
+    found = recorded(config, "--parameters", "70e9", "--gpu-memory", "80")
+    assert found["memory"]["fit"] == "False"
+    assert recorded(config, "--parameters", "7e9", "--gpu-memory", "80")["memory"]["fit"] == "Unknown"
+
+
+def test_what_cannot_be_planned_is_said_and_ends_with_1(config: Path) -> None:
+    config.write_text(json.dumps({**CONFIG, "train_micro_batch_size_per_gpu": "auto"}))
+    result = dsjob("plan", config, "--parameters", "1e9")
+    assert result.exit_code == 1
+    assert "batch sizes" in result.stderr
+
+
+def test_an_invalid_configuration_is_left_to_validate(config: Path) -> None:
+    config.write_text(json.dumps({**CONFIG, "zero_optimization": {"stage": 7}}))
+    result = dsjob("plan", config, "--parameters", "1e9")
+    assert result.exit_code == 1
+    assert "dsjob validate" in result.stderr
+
+
+@pytest.mark.parametrize("model", ["{", "[]", '{"model_type": "mamba"}'])
+def test_a_model_that_cannot_be_read_ends_with_2(config: Path, tmp_path: Path, model: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(model)
+    result = dsjob("plan", config, "--model", path)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("dsjob plan: ")
+
+
+@pytest.mark.parametrize("wrong", [("--parameters", "-1"), ("--parameters", "many"), ()])
+def test_a_wrong_command_line_ends_with_2(config: Path, wrong: tuple[str, ...]) -> None:
+    assert dsjob("plan", config, *wrong).exit_code == 2
