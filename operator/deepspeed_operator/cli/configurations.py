@@ -9,6 +9,7 @@ from deepspeed_operator.cli.report import Options, Report, gravest_first, placed
 from deepspeed_operator.cli.sources import Format, Item, values
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.judgement import judge
+from deepspeed_operator.dsconfig.source import format_findings
 
 
 def judged_configuration(item: Item, options: Options) -> Report:
@@ -20,6 +21,7 @@ def judged_configuration(item: Item, options: Options) -> Report:
     if options.explain:
         findings += explained(config, options.version, "")
     everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
+    world = world.model_copy(update={"data_parallel": verdict.data_parallel or world.data_parallel})
     return Report(item, None, world, verdict.batch, options.version, options.accelerator, everything)
 
 
@@ -36,7 +38,7 @@ def _world(config: Mapping[str, Any], options: Options) -> World:
 
 def _format_findings(item: Item) -> list[Finding]:
     if item.source.format is Format.JSON:
-        return []
+        return format_findings(item.source.text.content, "")
     message = "a configuration in YAML: DeepSpeed reads JSON."
     fix = "Convert it, or put it into a DeepSpeedJob's spec.dsConfig."
     return [Finding(level=Level.WARNING, path="", message=message, fix=fix)]

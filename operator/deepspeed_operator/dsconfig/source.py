@@ -1,5 +1,6 @@
 """Configuration text → configuration, as DeepSpeed itself reads it: JSON, or hjson with comments and the rest."""
 
+import json
 from typing import Any
 
 from deepspeed_operator.api.status import Finding, Level
@@ -25,6 +26,18 @@ def parse_config(text: str, where: str = "spec.dsConfigFrom") -> Config | list[F
     if document.problems:
         return [_finding(document, problem, lines, where) for problem in document.problems]
     return plain(document.root)
+
+
+def format_findings(text: str, where: str, *, framework: bool = False) -> list[Finding]:
+    """Say whom else than DeepSpeed the text will not please; `framework`: one of them is known to read it."""
+    try:
+        json.loads(text)
+    except ValueError:
+        message = "not plain JSON: DeepSpeed reads it, but Hugging Face Trainer, Accelerate and Lightning do not."
+        fix = "Leave out comments and trailing commas, and put names and strings in double quotes."
+        level = Level.WARNING if framework else Level.ADVICE
+        return [Finding(level=level, path=where, message=message, fix=fix)]
+    return []
 
 
 def _finding(document: Document, problem: Problem, lines: Text, where: str) -> Finding:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
+from deepspeed_operator.dsconfig.source import format_findings
 from deepspeed_operator.plan.accelerators import accelerator_of
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import ReadConfigMap
@@ -51,19 +52,22 @@ def judge(
     template = template_findings(spec, installation)
     if isinstance(source, Unusable):
         return _judgement(world, None, None, (*source.findings, *template), source.reason, accelerator=accelerator)
+    path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
+    framework = spec.training.integration is not Integration.NONE
     judged = judge_configuration(
         source.values if source is not None else None,
         world,
-        "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom",
+        path,
         version=declared_version(spec, installation),
         accelerator=accelerator,
-        integration=spec.training.integration is not Integration.NONE,
+        integration=framework,
     )
+    form = format_findings(source.text, path, framework=framework) if source is not None else []
     reason = Reason.INVALID_CONFIG if judged.errors else Reason.INVALID_SPEC
     text = source.text if source is not None else None
     size = Attempt(observed.job, 1, world, text, installation).findings()
     return _judgement(
-        world, judged.batch, source, (*judged.findings, *template, *size), reason, accelerator=accelerator
+        world, judged.batch, source, (*judged.findings, *form, *template, *size), reason, accelerator=accelerator
     )
 
 

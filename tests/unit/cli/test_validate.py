@@ -51,18 +51,20 @@ def test_the_line_and_the_place_in_it_are_shown(tmp_path: Path) -> None:
     result = dsjob("validate", path, "--nodes", 2, "--slots", 2)
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
-    assert lines[0] == f"{path}: ds_config, 2 nodes × 2 slots, any DeepSpeed: 1 error"
+    assert lines[0] == f"{path}: ds_config, 2 nodes × 2 slots, any DeepSpeed: 1 error, 1 advice"
     assert lines[2].startswith("error: train_batch_size: 33 ≠ 4 × 2 × 4")
     assert lines[3:5] == ['      3 |   "train_batch_size": 33,', "        |   ^^^^^^^^^^^^^^^^^^^^^^"]
     assert lines[5].startswith("  fix: Write train_batch_size 32, or train_batch_size 48")
-    assert lines[-1] == "1 configuration judged: 1 error"
+    assert lines[7].startswith("advice: not plain JSON")
+    assert lines[-1] == "1 configuration judged: 1 error, 1 advice"
 
 
 def test_output_for_programs(tmp_path: Path) -> None:
     path = written(tmp_path, "ds_config.json", CONTRADICTION)
     said = judged(path, "--nodes", 2, "--slots", 2, "--accelerator", "cpu", "--deepspeed-version", "0.19.8")
     (document,) = said["documents"]
-    (finding,) = document.pop("findings")
+    finding, plainness = document.pop("findings")
+    assert "not plain JSON" in plainness["message"]
     assert document == {
         "file": str(path),
         "line": 1,
@@ -75,7 +77,7 @@ def test_output_for_programs(tmp_path: Path) -> None:
     }
     assert (finding["level"], finding["path"]) == ("error", "train_batch_size")
     assert finding["locations"] == [{"file": str(path), "line": 3, "column": 3, "endLine": 3, "endColumn": 25}]
-    assert said["summary"] == {"error": 1, "warning": 0, "advice": 0, "unreadable": 0}
+    assert said["summary"] == {"error": 1, "warning": 0, "advice": 1, "unreadable": 0}
     assert said["format"] == 1
 
 

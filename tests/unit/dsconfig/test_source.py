@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepspeed_operator.api.status import Finding
-from deepspeed_operator.dsconfig.source import parse_config
+from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.dsconfig.source import format_findings, parse_config
 
 hjson: Any = import_module("hjson")  # what DeepSpeed reads with; it has no types
 
@@ -163,3 +163,10 @@ def test_long_texts_are_read_in_linear_time(text: str) -> None:
     begun = time.process_time()
     parse_config(text)
     assert time.process_time() - begun < 3
+
+
+@pytest.mark.parametrize(("framework", "level"), [(False, Level.ADVICE), (True, Level.WARNING)])
+def test_what_only_deepspeed_reads_is_told(framework: bool, level: Level) -> None:
+    assert format_findings('{"a": 1}', "where", framework=framework) == []
+    (finding,) = format_findings('{"a": 1,}', "where", framework=framework)
+    assert (finding.level, finding.path) == (level, "where")
