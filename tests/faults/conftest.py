@@ -1,5 +1,6 @@
 """An operator process in front of the real API server, with a proxy between them; pods run on simulated nodes."""
 
+import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.api import ApiError
 from tests.cluster.cluster import Cluster
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Proxy
@@ -27,6 +29,7 @@ def simulated(cluster: Cluster) -> Iterator[Cluster]:
         _scale(cluster, deployment, 0)
     eventually(lambda: not cluster.api.request("GET", PODS)["items"], 60)
     yield cluster
+    cluster.kwok_stop()
     for deployment in installed:
         _scale(cluster, deployment, deployment["spec"]["replicas"])
 
@@ -34,7 +37,8 @@ def simulated(cluster: Cluster) -> Iterator[Cluster]:
 def _scale(cluster: Cluster, deployment: Any, replicas: int) -> None:
     where = deployment["metadata"]
     path = f"/apis/apps/v1/namespaces/{where['namespace']}/deployments/{where['name']}"
-    cluster.api.request("PATCH", path, {"spec": {"replicas": replicas}})
+    with contextlib.suppress(ApiError):  # it was uninstalled meanwhile
+        cluster.api.request("PATCH", path, {"spec": {"replicas": replicas}})
 
 
 @pytest.fixture
