@@ -16,6 +16,8 @@ _GIB: Final = 2**30
 _BAR: Final = 24
 _MOST: Final = 6
 _ASSUMED: Final = "all parameters are trained"
+# With it, stage 3 gathers again for the second forward pass.
+_ASSUMPTIONS: Final = (("trained parameters", "all"), ("activation checkpointing", "none"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def lines(planned: Planned) -> Iterator[str]:
     batch = f"micro batch {now.micro}, accumulation {now.accumulation}, {now.samples} samples a step"
     yield f"{painted(planned.name, bold=True)}: {ranks}, ZeRO stage {now.setup.stage}, {batch}"
     facts = [(fact.name, f"{fact.value:,}", fact.source.value) for fact in planned.around.model.facts]
-    yield from _table("Model", [*facts, ("trained parameters", "all", Source.ASSUMED.value)])
+    yield from _table("Model", [*facts, *((name, value, Source.ASSUMED.value) for name, value in _ASSUMPTIONS)])
     yield from _traffic_lines(now)
     yield from _memory_lines(planned)
     yield from _time_lines(planned)

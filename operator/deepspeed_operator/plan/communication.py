@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.gathers import Limits, gathered, persistent
 from deepspeed_operator.plan.model import Model
@@ -19,6 +20,7 @@ ALL_GATHER: Final = "all-gather"
 REDUCE_SCATTER: Final = "reduce-scatter"
 # How often the payload passes through a rank's link, in units of (ranks − 1) ÷ ranks.
 _PASSES: Final = {ALL_REDUCE: 2, REDUCE: 1, ALL_GATHER: 1, REDUCE_SCATTER: 1}
+_FP32: Final = ("fp32", "float32", "torch.float32", "float")
 _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
 # Optimizers that reduce by themselves, or more than their gradients.
 _OTHER_OPTIMIZERS: Final = ("OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Muon")
@@ -109,6 +111,8 @@ def _stage_3(setup: Setup, model: Model, accumulation: int, reduced: int, ranks:
 # The first version known to let go of the first module after a backward pass.
 _RELEASES_FIRST_MODULE: Final = (0, 19, 8)
 _LIMITS: Final = ("max_live_parameters", "max_reuse_distance", "prefetch_bucket_size")
+# Limits that the Hugging Face Trainer writes for "auto".
+_FILLED: Final = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
 _PERSISTENCE: Final = ("param_persistence_threshold", "model_persistence_threshold")
 
 
@@ -127,7 +131,7 @@ def _bf16_optimizer(setup: Setup) -> bool:
 
 
 def accumulates_in_fp32(setup: Setup) -> bool:
-    return setup.section("data_types").get("grad_accum_dtype") == "fp32"
+    return setup.section("data_types").get("grad_accum_dtype") in _FP32
 
 
 def offloads(setup: Setup) -> bool:
@@ -169,8 +173,10 @@ def _unproven_options(setup: Setup) -> Iterator[str]:
     yield from (name for name, default in changed.items() if setup.value(ZERO, name) not in (None, default))
     yield from (name for name in ("offload_optimizer", "offload_param") if device_of(setup, name) not in (None, "none"))
     yield from (name for name in ("cpu_offload", "cpu_offload_param") if setup.on(ZERO, name))
-    if setup.stage == 3 and not setup.on(ZERO, "reduce_scatter"):
-        yield "reduce_scatter: false at stage 3"
+    if setup.stage and not setup.on(ZERO, "contiguous_gradients"):
+        yield "contiguous_gradients: false"
+    if setup.stage == 3:
+        yield from _unproven_at_stage_3(setup)
     if setup.value(ZERO, "zenflow") is not None:
         yield "zenflow"
     if setup.section("optimizer").get("type") in _OTHER_OPTIMIZERS:
@@ -179,3 +185,11 @@ def _unproven_options(setup: Setup) -> Iterator[str]:
     yield from (name for name in ("torch_autocast", "compile", "amp") if setup.section(name).get("enabled"))
     if setup.section("compile").get("deepcompile"):
         yield "deepcompile"
+
+
+def _unproven_at_stage_3(setup: Setup) -> Iterator[str]:
+    if not setup.on(ZERO, "reduce_scatter"):
+        yield "reduce_scatter: false at stage 3"
+    if not setup.value(ZERO, "max_reuse_distance") and setup.value(ZERO, "prefetch_bucket_size"):
+        yield "stage3_max_reuse_distance: 0 while prefetching"
+    yield from (f"{key}: auto" for key, value in setup.section(ZERO).items() if value == AUTO and key in _FILLED)
