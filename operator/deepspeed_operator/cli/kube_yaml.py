@@ -169,12 +169,17 @@ def _number(text: str) -> int | float | None:
     for pattern, base in _INTEGERS:
         if pattern.fullmatch(digits):
             value = int(re.sub(r"^([-+]?)0[oO]?(?=[0-7])", r"\1", digits) if base == 8 else digits, base)
-            if -(2**63) <= value < 2**64 and not (digits[0] == "+" and value >= 2**63):
-                return value
-    if not _FLOAT.fullmatch(digits):
-        return None
-    value = float(digits)
-    return int(value) if abs(value) < _INTEGER_BELOW and value == int(value) else value
+            return value if -(2**63) <= value < 2**63 else _stored(float(value))
+    return _stored(float(digits)) if _FLOAT.fullmatch(digits) else None
+
+
+def _stored(value: float) -> int | float:
+    """A number as it comes back from the API server: a whole one without a point, in its shortest digits."""
+    if abs(value) >= _INTEGER_BELOW or value != int(value):
+        return value
+    digits, _, exponent = repr(value).partition("e+")
+    whole, _, fraction = digits.partition(".")
+    return int(f"{whole}{fraction}") * 10 ** (int(exponent) - len(fraction)) if exponent else int(value)
 
 
 def _span(event: Any) -> tuple[int, int]:
