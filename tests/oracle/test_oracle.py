@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.dsconfig.batch import AUTO, KEYS
 from deepspeed_operator.dsconfig.judgement import Circumstances, validate_for
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.dsconfig.versions import SUPPORTED
@@ -66,4 +67,6 @@ def test_auto_is_judged_like_the_numbers_that_the_trainer_writes(version: str) -
         for world in WORLDS:
             left = refusals(validate_for(schema_of(version), config, Circumstances(world)))
             written = refusals(validate_for(schema_of(version), filled(config, world), Circumstances(world)))
-            assert [note.path for note in left] == [note.path for note in written], f"{name} at {world}"
+            # Whether a given batch size fits depends on the very numbers that the Trainer is told.
+            theirs = [note.path for note in written if note.rule != "batch" or AUTO not in map(config.get, KEYS)]
+            assert [note.path for note in left] == theirs, f"{name} at {world}"

@@ -163,7 +163,7 @@ def _by_all(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
     notes = [_for_versions(note, versions) for note, versions in saying.values()]
     if all(verdict.refused for verdict in verdicts) and not any(note.level is Level.ERROR for note in notes):
         # Each refuses it for a reason of its own.
-        notes += [note for note in newest.notes if note.level is Level.ERROR]
+        notes = [*(note for note in newest.notes if note.level is Level.ERROR), *notes]
     return _with(newest, _unrepeated(notes))
 
 

@@ -57,21 +57,31 @@ def is_digits(text: str) -> bool:
     return len(text) <= _MOST_DIGITS
 
 
-def accepted_words(refused: str) -> str:
+def accepted_words(refused: str, default: object) -> str:
     """Say in words which values are accepted where these kinds are refused."""
     words = [text for letters, text in _WORDS if not set(letters) & set(refused)]
-    if "a number" in words:
-        words = [word for word in words if word not in {"a whole number", "a number above 0"}]
-    return " or ".join(words[-1:] if len(words) == 1 else [", ".join(words[:-1]), words[-1]]) if words else "left out"
+    if isinstance(default, bool) and words[:1] == [_SWITCH]:
+        return _SWITCH  # numbers are accepted because Python takes them for true and false
+    for better, worse in _IMPLIED:
+        words = [word for word in words if better not in words or word != worse]
+    if len(words) < 2:
+        return words[0] if words else "left out"
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
+_SWITCH: Final = "true or false"
 _WORDS: Final = (
-    ("ft", "true or false"),
+    ("ft", _SWITCH),
     ("01i-zuwrm", "a number"),
     ("01i-", "a whole number"),
-    ("1i", "a number above 0"),
+    ("1i", "a whole number above 0"),
     ("s", "text"),
     ("S", "a list of texts"),
     ("N", "a list of numbers"),
     ("E", "an object {…}"),
+)
+_IMPLIED: Final = (
+    ("a number", "a whole number"),
+    ("a number", "a whole number above 0"),
+    ("a whole number", "a whole number above 0"),
 )

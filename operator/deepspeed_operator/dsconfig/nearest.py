@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 
 from deepspeed_operator.dsconfig.schema import TOP, Schema, known_in
 from deepspeed_operator.dsconfig.versions import ranges
 
+MOST_HINTS = 20  # who has more unknown keys has another problem, and looking costs half a millisecond each
 _LONGEST = 80  # difflib's time grows with the square
 
 
@@ -18,13 +20,18 @@ def misplaced_or_nearest(schema: Schema, section: str, key: str) -> tuple[str, s
     home = _home(schema, section, key)
     if home:
         return f"; it belongs in {home}", f"Move it into {home}."
-    here = [name for name, having in known.items() if schema.version in having]
-    close = nearest(key, here)
+    close = _close(key[:_LONGEST], tuple(name for name, having in known.items() if schema.version in having))
     return (f"; the nearest that exists is {close}", f"Write {close}, or remove it.") if close else ("", "")
 
 
 def nearest(key: str, names: Iterable[str]) -> str | None:
-    close = get_close_matches(key[:_LONGEST], list(names), n=1, cutoff=0.75)
+    return _close(key[:_LONGEST], tuple(sorted(names)))
+
+
+@lru_cache(maxsize=4096)
+def _close(key: str, names: tuple[str, ...]) -> str | None:
+    same = [name for name in names if name.lower() == key.lower()]
+    close = same or get_close_matches(key, names, n=1, cutoff=0.75)
     return close[0] if close else None
 
 

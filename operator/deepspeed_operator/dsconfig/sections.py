@@ -7,7 +7,7 @@ from deepspeed_operator.dsconfig.auto import FILLED
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.compression import GROUPS, group_notes
 from deepspeed_operator.dsconfig.kinds import accepted_words
-from deepspeed_operator.dsconfig.nearest import misplaced_or_nearest
+from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest
 from deepspeed_operator.dsconfig.notes import Note, Path, error, warning, written
 from deepspeed_operator.dsconfig.schema import TOP, Key, Schema, Section
 from deepspeed_operator.dsconfig.strict import Coerced, read_model
@@ -92,7 +92,8 @@ class Reading:
             return
         if any(step in _NAMED_BY_USERS for step in path[:-1]):
             return
-        hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1]))
+        hinted = len(self.notes) < MOST_HINTS
+        hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1])) if hinted else ("", "")
         message = f"DeepSpeed does not read this key: it is silently ignored{hint}."
         self.notes.append(warning(path, "ignored-key", message, fix or f"Remove {path[-1]}, or check its name."))
 
@@ -106,8 +107,9 @@ class Reading:
 
 
 def _refused(entry: Key, path: Path, value: object, refused: str) -> Note:
-    words = f"one of {', '.join(entry.choices)}" if entry.choices else accepted_words(refused)
-    return error(path, "type", f"must be {words}, not {quoted(value)}.", f"Write {words}, or remove {path[-1]}.")
+    words = f"one of {', '.join(entry.choices)}" if entry.choices else accepted_words(refused, entry.default)
+    example = f"Write {path[-1]}: {quoted(entry.default)}, or" if entry.default is not None else "Correct it, or"
+    return error(path, "type", f"must be {words}, not {quoted(value)}.", f"{example} remove it.")
 
 
 def _object(value: object) -> Values | None:

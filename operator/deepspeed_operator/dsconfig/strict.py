@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import ValidationError
 
-from deepspeed_operator.dsconfig.nearest import misplaced_or_nearest
+from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest
 from deepspeed_operator.dsconfig.notation import model_in, parts
 from deepspeed_operator.dsconfig.notes import Note, Path, error, warning
 from deepspeed_operator.dsconfig.schema import Schema
@@ -52,13 +52,13 @@ def _as_constructed(schema: Schema, model: str, given: Values) -> Coerced:
 
 
 def _refusals(schema: Schema, model: str, values: Values, path: Path, refusal: ValidationError) -> list[Note]:
-    notes: dict[tuple[Path, str], Note] = {}
+    notes = {(note.path, note.rule): note for note in _field_notes(schema, model, values, path)}
     for line in refusal.errors(include_url=False, include_context=False):
         inner, described, steps = _followed(schema, model, values, line["loc"])
         if line["type"] == "extra_forbidden":
-            note = _unknown(schema, inner, (*path, *line["loc"]))
+            note = _unknown(schema, inner, (*path, *line["loc"]), values, hinted=len(notes) < MOST_HINTS)
         else:
-            note = _wrong(described, line["input"], (*path, *steps))
+            note = _wrong(described, line["input"], (*path, *steps), _default(schema, inner, steps))
         notes.setdefault((note.path, note.rule), note)
     return list(notes.values())
 
@@ -84,34 +84,51 @@ def _followed(schema: Schema, model: str, values: Any, loc: Path) -> tuple[str, 
     return model, described, tuple(steps)
 
 
-def _unknown(schema: Schema, model: str, path: Path) -> Note:
+def _unknown(schema: Schema, model: str, path: Path, values: Values, *, hinted: bool) -> Note:
     key = str(path[-1])
-    hint, fix = misplaced_or_nearest(schema, model, key)
+    other = schema.models[model]["fields"].get(key, {}).get("alias")
+    if other in values:
+        message = f"is another name of {other}, which is given too: DeepSpeed refuses both together."
+        return error(path, "unknown-key", message, f"Remove {key}.")
+    hint, fix = misplaced_or_nearest(schema, model, key) if hinted else ("", "")
     message = f"DeepSpeed does not know this key here, and refuses it{hint}."
     return error(path, "unknown-key", message, fix or f"Remove {key}.")
 
 
-def _wrong(described: Any, value: object, path: Path) -> Note:
-    words = type_words(described)
-    return error(path, "type", f"must be {words}, not {quoted(value)}.", f"Write {words}, or remove {path[-1]}.")
+def _wrong(described: Any, value: object, path: Path, default: object) -> Note:
+    example = f"Write {path[-1]}: {quoted(default)}, or" if default is not None else "Correct it, or"
+    message = f"must be {type_words(described)}, not {quoted(value)}."
+    return error(path, "type", message, f"{example} remove it.")
+
+
+def _default(schema: Schema, model: str, steps: Path) -> object:
+    fields: dict[str, Values] = schema.models[model]["fields"]
+    for name, info in fields.items():
+        if steps and steps[-1] in (name, info.get("alias")):
+            return info.get("default")
+    return None
 
 
 def _checked(schema: Schema, model: str, fields: Coerced, values: Values, path: Path) -> list[Note]:
     description = schema.models[model]
-    notes: list[Note] = []
+    notes = _field_notes(schema, model, values, path)
     for check in description.get("checks", ()):
         if check in _MODEL_CHECKS:
             notes += _MODEL_CHECKS[check](schema, fields, path)
     for name, info in description["fields"].items():
         key = info.get("alias", name) if info.get("alias") in values else name
-        for check in info.get("checks", ()):
-            if check in _FIELD_CHECKS and key in values:
-                notes += _FIELD_CHECKS[check](values[key], (*path, key))
         inner = model_in(info["type"])
         if inner is not None and isinstance(fields.get(name), tuple):
             fields[name] = fields[name][0]
             notes += _checked(schema, inner, fields[name], values[key], (*path, key))
     return notes
+
+
+def _field_notes(schema: Schema, model: str, values: Values, path: Path) -> list[Note]:
+    """What DeepSpeed checks of single values before pydantic sees them."""
+    checked = ((name, info) for name, info in schema.models[model]["fields"].items() if name in values)
+    checks = ((name, check) for name, info in checked for check in info.get("checks", ()) if check in _FIELD_CHECKS)
+    return [note for name, check in checks for note in _FIELD_CHECKS[check](values[name], (*path, name))]
 
 
 def _deprecated(schema: Schema, model: str, fields: Coerced, present: set[str], path: Path) -> list[Note]:

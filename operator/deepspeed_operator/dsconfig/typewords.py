@@ -29,5 +29,5 @@ def type_words(described: Any) -> str:
     if kind == "enum":
         return f"one of {', '.join(quoted(value) for value in inner)}"
     limits: dict[str, Any] = inner if kind in {"int", "float"} and inner else {}
-    bounds = [_BOUNDS[bound].format(limit) for bound, limit in limits.items()]
+    bounds = [_BOUNDS[bound].format(f"{limit:g}") for bound, limit in limits.items()]
     return " ".join([_WORDS[kind], " and ".join(bounds)]).rstrip()

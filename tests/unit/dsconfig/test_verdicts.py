@@ -1,0 +1,218 @@
+"""What is refused, ignored or worth knowing, in words; that DeepSpeed agrees is what tests/oracle shows."""
+
+from typing import Any
+
+import pytest
+
+from deepspeed_operator.api.status import Level
+from deepspeed_operator.dsconfig.judgement import Circumstances, Verdict, validate
+from deepspeed_operator.dsconfig.notes import Phase, written
+from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.schema import schema_of
+from deepspeed_operator.dsconfig.strict import KNOWN_CHECKS
+from deepspeed_operator.dsconfig.versions import SUPPORTED
+
+NEWEST = SUPPORTED[-1]
+BATCH = {"train_batch_size": 64}
+CPU_OFFLOAD = {"offload_optimizer": {"device": "cpu"}}
+
+ARTICLE: dict[str, Any] = {
+    "train_batch_size": 32,
+    "train_micro_batch_size_per_gpu": 4,
+    "gradient_accumulation_steps": 8,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}},
+    "scheduler": {
+        "type": "WarmupLR",
+        "params": {"warmup_min_lr": 0, "warmup_max_lr": 1e-4, "warmup_num_steps": 1000},
+    },
+    "fp16": {"enabled": True, "loss_scale": 0, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1},
+    "zero_optimization": {
+        "stage": 2,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+        "offload_param": {"device": "cpu", "pin_memory": True},
+        "reduce_scatter": True,
+        "contiguous_gradients": True,
+    },
+    "gradient_clipping": 1.0,
+}
+
+
+def verdict_on(config: dict[str, Any], world: int = 8, version: str = NEWEST, **circumstances: Any) -> Verdict:
+    return validate(config, Circumstances(world, version, **circumstances))
+
+
+def places(verdict: Verdict, level: Level) -> list[str]:
+    return [written(note.path) for note in verdict.notes if note.level is level]
+
+
+def said(verdict: Verdict, place: str) -> str:
+    return " ".join(f"{note.message} {note.fix}" for note in verdict.notes if written(note.path) == place)
+
+
+def test_the_article_on_two_cpus() -> None:
+    verdict = verdict_on(ARTICLE, 2, accelerator="cpu")
+    assert places(verdict, Level.ERROR) == ["train_batch_size", "fp16.enabled"]
+    assert set(places(verdict, Level.WARNING)) == {
+        *("zero_optimization.offload_param", "zero_optimization.reduce_scatter", "zero_optimization.offload_optimizer"),
+        *("optimizer", "scheduler"),
+    }
+    assert "scheduler.params.warmup_min_lr" in places(verdict, Level.ADVICE)
+    assert "gradient_clipping" in said(verdict, "")
+
+
+def test_the_article_on_eight_gpus_has_one_error() -> None:
+    verdict = verdict_on(ARTICLE, 8, accelerator="cuda")
+    assert places(verdict, Level.ERROR) == ["train_batch_size"]
+    assert "train_batch_size 256" in said(verdict, "train_batch_size")
+
+
+REFUSED_WHILE_READ: list[tuple[dict[str, Any], str, str]] = [
+    ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage", "must be one of 0, 1, 2, 3, not 4"),
+    ({"zero_optimization": {"offload_parm": {}}}, "zero_optimization.offload_parm", "nearest that exists is offload_"),
+    ({"zero_optimization": {"stage": "x", "a": 1}}, "zero_optimization.a", "does not know this key"),
+    ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "fp16.enabled", "cannot be simultaneously enabled"),
+    ({"amp": {"enabled": False}}, "amp", "whatever its value"),
+    ({"zero_optimization": {"mics_shard_size": -1}}, "zero_optimization.mics_shard_size", "whatever its value"),
+    ({"bf16": {"loss_scale": 0}}, "bf16.loss_scale", "it belongs in fp16"),
+    ({"wall_clock_breakdown": "true"}, "wall_clock_breakdown", 'must be true or false, not "true"'),
+    ({"communication_data_type": "float16"}, "communication_data_type", "must be one of bf16, fp16, fp32"),
+    ({"optimizer": "adam"}, "optimizer", "must be an object"),
+    ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}},
+     "zero_optimization.offload_optimizer.ratio", "stage 3 only"),
+    ({"zero_optimization": {"cpu_offload": True, **CPU_OFFLOAD}}, "zero_optimization.cpu_offload", "both together"),
+    ({"fp16": {"enabled": True, "min_loss_scale": 0}}, "fp16.min_loss_scale", "above 0"),
+    ({"gradient_allreduce_op": "sum", "zero_optimization": {"stage": 3}}, "gradient_allreduce_op", "stage 3"),
+    ({"data_efficiency": {"data_sampling": {"dynamic_batching": {"enabled": True}}}},
+     "data_efficiency.data_sampling.dynamic_batching.max_tokens", "is missing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "place", "words"), REFUSED_WHILE_READ)
+def test_what_deepspeed_refuses_while_it_reads(config: dict[str, Any], place: str, words: str) -> None:
+    verdict = verdict_on({**BATCH, **config})
+    assert place in places(verdict, Level.ERROR)
+    assert words in said(verdict, place)
+
+
+REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+    ({"optimizer": {"type": "adamx"}}, {}, "optimizer.type", "Write adam"),
+    ({"optimizer": {"type": "sgd"}}, {}, "optimizer.type", "Write SGD"),
+    ({"optimizer": {"type": "OneBitAdam"}}, {}, "optimizer.type", "has been removed"),
+    ({"optimizer": {"type": "SGD"}, "zero_optimization": {"stage": 1}}, {}, "optimizer.type", "zero_allow_untested"),
+    ({"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1.0}}}, {},
+     "optimizer.params.max_grad_norm", "gradient_clipping"),
+    ({"optimizer": {"type": "Lion"}}, {"accelerator": "cpu"}, "optimizer.type", "not implemented for CPUs"),
+    ({"scheduler": {"type": "warmuplr", "params": {}}}, {}, "scheduler.type", "Write WarmupLR"),
+    ({"scheduler": {"type": "WarmupLR"}}, {}, "scheduler.params", "is missing"),
+    ({"scheduler": {"type": "WarmupDecayLR", "params": {}}}, {}, "scheduler.params.total_num_steps", "is missing"),
+    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 1e3}}}, {},
+     "scheduler.params.warmup_num_steps", "whole"),
+    ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, {},
+     "zero_optimization.offload_param.nvme_path", "is missing"),
+    ({"zero_optimization": {"stage": 2}}, {"parallelism": Parallelism(pipeline=2)},
+     "zero_optimization.stage", "pipeline"),
+    ({"prescale_gradients": True, "zero_optimization": {"stage": 2}}, {}, "prescale_gradients", "reduce_scatter"),
+    ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}, {},
+     "data_types.grad_accum_dtype", "stage 0"),
+    ({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 3}}, {},
+     "zero_optimization.zero_hpz_partition_size", "divided"),
+    ({"zero_optimization": {"stage": 1, "compute_grad_norm": False}}, {},
+     "zero_optimization.compute_grad_norm", "gradient_clipping"),
+    ({"zero_optimization": {"stage": 2, "zenflow": {}}}, {}, "zero_optimization.zenflow", "offloaded"),
+    ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3}}, {},
+     "zero_optimization.reduce_scatter", "Muon"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "circumstances", "place", "words"), REFUSED_AT_START)
+def test_what_the_engine_refuses_when_it_starts(
+    config: dict[str, Any], circumstances: dict[str, Any], place: str, words: str
+) -> None:
+    verdict = verdict_on({**BATCH, **config}, **circumstances)
+    (note,) = [note for note in verdict.notes if written(note.path) == place and note.level is Level.ERROR]
+    assert note.phase is Phase.ENGINE
+    assert words in f"{note.message} {note.fix}"
+
+
+IGNORED: list[tuple[dict[str, Any], str, str]] = [
+    ({"optimiser": {}}, "optimiser", "nearest that exists is optimizer"),
+    ({"offload_optimizer": {"device": "cpu"}}, "offload_optimizer", "belongs in zero_optimization"),
+    ({"activation_checkpointing": {"partitioned_activations": True}},
+     "activation_checkpointing.partitioned_activations", "partition_activations"),
+    ({"activation_checkpointing": {"partition_activations": True}}, "activation_checkpointing", "checkpoint"),
+    ({"aio": {"thread_count": 1}}, "aio.thread_count", "DeepSpeed 0.15.4 knows it"),
+    ({"zero_optimization": {"stage": 2, "stage3_max_live_parameters": 1}},
+     "zero_optimization.stage3_max_live_parameters", "stage 3 only"),
+    ({"zero_optimization": CPU_OFFLOAD}, "zero_optimization.offload_optimizer", "nothing is offloaded"),
+    ({"tensor_parallel": {"tp": {"tp_size": 2}}}, "tensor_parallel.tp.tp_size", "autotp_size: 2"),
+    ({"optimizer": {"params": {"lr": 1}}}, "optimizer.params", "without a type"),
+    ({"zero_optimization": True}, "zero_optimization", "stage: 1"),
+    ({"pipeline": {"stages": 2}}, "pipeline.stages", "PipelineModule"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "place", "words"), IGNORED)
+def test_what_deepspeed_ignores_is_a_warning(config: dict[str, Any], place: str, words: str) -> None:
+    verdict = verdict_on({**BATCH, **config})
+    assert place in places(verdict, Level.WARNING)
+    assert not verdict.refused
+    assert words in said(verdict, place)
+
+
+def test_a_plain_configuration_has_nothing_to_say() -> None:
+    config = {**BATCH, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}, "steps_per_print": 10}
+    assert verdict_on(config, accelerator="cuda").notes == ()
+
+
+def test_all_errors_come_at_once_and_first() -> None:
+    verdict = verdict_on({"train_batch_size": 7, "optimiser": {}, "fp16": {"a": 1}, "zero_optimization": {"stage": 9}})
+    levels = [note.level for note in verdict.notes]
+    assert levels == sorted(levels, key=list(Level).index)
+    assert set(places(verdict, Level.ERROR)) == {"train_batch_size", "fp16.a", "zero_optimization.stage"}
+
+
+def test_a_version_between_two_is_judged_by_the_older_and_says_so() -> None:
+    verdict = verdict_on({**BATCH, "amp": {"enabled": False}}, version="0.19.7.post1")
+    assert verdict.version == "0.19.7"
+    assert not verdict.refused
+    between = verdict_on(BATCH, version="0.18.3")
+    assert between.version == "0.17.6"
+    assert "judged as 0.17.6" in said(between, "")
+
+
+def test_without_a_version_only_what_all_refuse_is_an_error() -> None:
+    config = {**BATCH, "amp": {"enabled": False}, "fp16": {"enabled": "yes, please"}, "zero_optimization": {"stage": 7}}
+    verdict = validate(config, Circumstances(8))
+    assert places(verdict, Level.ERROR) == ["zero_optimization.stage"]
+    assert "DeepSpeed 0.19.8 would refuse it" in said(verdict, "amp")
+    assert "DeepSpeed 0.17.6–0.19.8 would refuse it" in said(verdict, "fp16.enabled")
+
+
+def test_without_a_version_what_all_refuse_for_different_reasons_is_an_error_too() -> None:
+    config = {**BATCH, "amp": 1, "zero_optimization": {"log_trace_cache_warnings": False}}
+    assert all(validate(config, Circumstances(8, version)).refused for version in SUPPORTED)
+    assert validate(config, Circumstances(8)).refused
+
+
+def test_auto_is_listed_with_what_fills_it_in_and_never_an_error() -> None:
+    config = {
+        **dict.fromkeys(("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_clipping"), "auto"),
+        "fp16": {"enabled": "auto"},
+        "bf16": {"enabled": "auto"},
+        "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto"}},
+        "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto", "sub_group_size": "auto"},
+    }
+    for version in SUPPORTED:
+        verdict = verdict_on(config, version=version)
+        assert not verdict.refused, version
+        assert "optimizer.params.lr: learning_rate" in said(verdict, "")
+        assert "filled in by nobody" in said(verdict, "zero_optimization.sub_group_size")
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_every_check_of_deepspeeds_models_is_known_here(version: str) -> None:
+    """A new version's schema may bring a validator that the notation cannot express: it has to be written by hand."""
+    for model in schema_of(version).models.values():
+        assert set(model.get("checks", ())) <= KNOWN_CHECKS
+        for field in model["fields"].values():
+            assert set(field.get("checks", ())) <= KNOWN_CHECKS
