@@ -12,9 +12,10 @@ from deepspeed_operator.api.status import DeepSpeedJobStatus
 # While a run is not terminal its definition stays: only `suspend`, or everything together with `runId`, may change.
 # dsConfig and template are opaque to CEL; the operator keeps a run's configuration and says so in a finding.
 _FROZEN_FIELDS = (
-    "nodes", "slotsPerNode", "image", "training", "dsConfigFrom", "deepspeedVersion", "sharedMemory", "lifecycle",
+    "nodes", "slotsPerNode", "image", "training", "dsConfigFrom", "deepspeedVersion", "parallelism",
+    "sharedMemory", "lifecycle",
 )  # fmt: skip
-_OPTIONAL_FIELDS = frozenset({"slotsPerNode", "image", "dsConfigFrom", "deepspeedVersion", "sharedMemory", "lifecycle"})
+_OPTIONAL_FIELDS = frozenset(_FROZEN_FIELDS) - {"nodes", "training"}
 
 
 def _same(field: str) -> str:

@@ -112,6 +112,28 @@ class ConfigSource(Model):
     )
 
 
+Degree = Annotated[int, Field(ge=1, le=10_000)]
+
+
+class Parallelism(Model):
+    """How the program divides its ranks besides data parallelism."""
+
+    tensor: Degree | None = Field(
+        default=None, description="Ranks that share each layer. Unset: as dsConfig says (tensor_parallel), else 1."
+    )
+    pipeline: Degree | None = Field(
+        default=None, description="Stages that the layers are spread over by a deepspeed.PipelineModule. Unset: 1."
+    )
+    sequence: Degree | None = Field(
+        default=None,
+        description="Ranks that share each sequence (Ulysses). Unset: sequence_parallel_size of dsConfig, else 1.",
+    )
+    expert: Degree | None = Field(
+        default=None,
+        description="Ranks that the experts of a mixture are spread over. Unset: as dsConfig says, else 1.",
+    )
+
+
 class Lifecycle(Model):
     """Limits in time."""
 
@@ -186,6 +208,11 @@ class DeepSpeedJobSpec(Model):
         pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([-+.]?[a-zA-Z0-9]+)*$",
         description="DeepSpeed version in the image. The agent compares it with what it finds; a difference is listed "
         "in status.findings. Example: 0.19.8",
+    )
+    parallelism: Parallelism | None = Field(
+        default=None,
+        description="How the program divides its ranks, where dsConfig does not say it: the batch arithmetic depends "
+        "on it.",
     )
     shared_memory: Annotated[int | str, IntOrString(r"^[0-9]+(\.[0-9]+)?([EPTGM]i?|Ki|k)?$")] | None = Field(
         default=None,

@@ -69,6 +69,14 @@ class Batch(Model):
     train: int | None = Field(default=None, description="Samples per optimizer step over all ranks.")
     micro_per_gpu: int | None = Field(default=None, description="Samples per rank and micro step.")
     accumulation: int | None = Field(default=None, description="Micro steps per optimizer step.")
+    divisor: int | None = Field(
+        default=None,
+        description="What DeepSpeed divides train by: train = microPerGpu × accumulation × divisor. It may differ from "
+        "world.dataParallel.",
+    )
+    samples_per_step: int | None = Field(
+        default=None, description="Samples that an optimizer step really consumes over all ranks."
+    )
 
 
 class Workers(Model):

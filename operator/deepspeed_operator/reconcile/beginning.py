@@ -6,7 +6,7 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from deepspeed_operator.api.status import State, World
+from deepspeed_operator.api.status import Level, State, World
 from deepspeed_operator.reconcile.actions import JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, is_finished
 from deepspeed_operator.reconcile.configuration import SOURCE_REREAD
@@ -42,6 +42,11 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
     if status.attempt is not None and not is_finished(status):
         words = f"Run {status.run_id!r} was replaced by run {spec.run_id!r}; the pods of attempt {status.attempt} end."
         events = (JobEvent("Normal", "Superseded", words),)
+    warnings = [finding for finding in judged.findings if finding.level is Level.WARNING]
+    if warnings:
+        count = "1 warning" if len(warnings) == 1 else f"{len(warnings)} warnings"
+        words = f"{count}, listed in status.findings; the first: {warnings[0]}"
+        events += (JobEvent("Warning", "ConfigurationWarnings", words),)
     run: dict[str, Any] = {
         "run_id": spec.run_id,
         "start_time": timestamp(observed.now),

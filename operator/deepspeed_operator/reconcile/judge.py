@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deepspeed_operator.api.spec import Integration
+from deepspeed_operator.api.spec import DeepSpeedJobSpec, Integration
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
+from deepspeed_operator.dsconfig.judgement import Judgement as ConfigurationJudgement
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
+from deepspeed_operator.dsconfig.migration import news
+from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.source import format_findings
 from deepspeed_operator.plan.accelerators import accelerator_of
 from deepspeed_operator.plan.world import world_of
@@ -54,21 +57,37 @@ def judge(
         return _judgement(world, None, None, (*source.findings, *template), source.reason, accelerator=accelerator)
     path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
     framework = spec.training.integration is not Integration.NONE
+    version = declared_version(spec, installation)
     judged = judge_configuration(
         source.values if source is not None else None,
         world,
         path,
-        version=declared_version(spec, installation),
+        version=version,
         accelerator=accelerator,
+        parallelism=_declared(spec),
         integration=framework,
     )
+    world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
     form = format_findings(source.text, path, framework=framework) if source is not None else []
     reason = Reason.INVALID_CONFIG if judged.errors else Reason.INVALID_SPEC
     text = source.text if source is not None else None
+    before = observed.job.status.deepspeed_version
+    if source is not None and before is not None and version is not None and before != version:
+        form += news(source.values, before, version, path)
     size = Attempt(observed.job, 1, world, text, installation).findings()
     return _judgement(
-        world, judged.batch, source, (*judged.findings, *form, *template, *size), reason, accelerator=accelerator
+        world, _batch(judged), source, (*judged.findings, *form, *template, *size), reason, accelerator=accelerator
     )
+
+
+def _declared(spec: DeepSpeedJobSpec) -> Parallelism:
+    return Parallelism(**spec.parallelism.model_dump()) if spec.parallelism is not None else Parallelism()
+
+
+def _batch(judged: ConfigurationJudgement) -> Batch | None:
+    if judged.batch is None:
+        return None
+    return judged.batch.model_copy(update={"divisor": judged.divisor, "samples_per_step": judged.samples_per_step})
 
 
 def _judgement(
@@ -88,4 +107,12 @@ def _judgement(
     else:
         acceptance = accepted(world, batch, has_config=source is not None)
     others = tuple(finding for finding in findings if finding.level is not Level.ERROR)
-    return Judgement(acceptance, world, batch, source, others[:MAX_FINDINGS], errors, accelerator)
+    return Judgement(acceptance, world, batch, source, _bounded(others), errors, accelerator)
+
+
+def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    if len(findings) <= MAX_FINDINGS:
+        return findings
+    rest = len(findings) - MAX_FINDINGS + 1
+    more = Finding(level=Level.ADVICE, path="status.findings", message=f"{rest} more: dsjob validate lists them all")
+    return (*findings[: MAX_FINDINGS - 1], more)

@@ -76,7 +76,7 @@ def accepted(world: World, batch: Batch | None, *, has_config: bool) -> Verdict:
     else:
         words = (
             f"The configuration fits {ranks}: train_batch_size {batch.train} = micro batch {batch.micro_per_gpu} "
-            f"× accumulation {batch.accumulation} × data-parallel size {world.data_parallel}."
+            f"× accumulation {batch.accumulation} × data-parallel size {batch.divisor}."
         )
     return Verdict(State.STARTING, Reason.ACCEPTED, words)
 
