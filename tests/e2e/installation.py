@@ -80,7 +80,7 @@ class Operator:
         eventually(restarted, "the operator started again", 60)
 
     def writes(self, since: str, namespace: str | None = None, *, controllers: bool = False) -> list[AuditEvent]:
-        """What the operator (and, if asked for, the endpoint controllers) wrote, Lease and Events apart."""
+        """What the operator (and, if asked for, the endpoint controllers) wrote, the Lease apart."""
         users = {f"system:serviceaccount:{NAMESPACE}:{NAME}"}
         if controllers:
             users |= {f"system:serviceaccount:kube-system:{name}" for name in ENDPOINT_CONTROLLERS}
@@ -90,8 +90,15 @@ class Operator:
             if event.user in users
             and event.code < 300
             and not event.dry_run
-            and event.resource not in {"leases", "events"}
+            and event.resource != "leases"
             and namespace in {None, event.namespace}
+        ]
+
+    def created(self, since: str, namespace: str) -> list[str]:
+        """Objects that the operator made, Events apart."""
+        writes = self.writes(since, namespace)
+        return [
+            f"{each.resource} {each.name}" for each in writes if each.verb == "create" and each.resource != "events"
         ]
 
 

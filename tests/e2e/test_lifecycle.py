@@ -77,7 +77,7 @@ def test_nothing_is_created_while_a_foreground_deletion_waits_for_its_pods(
     deleted = now()
     namespace.delete("slow", "--cascade=foreground")
     nothing_left(namespace)
-    assert [event for event in operator.writes(deleted, namespace.name) if event.verb == "create"] == []
+    assert operator.created(deleted, namespace.name) == []
 
 
 def test_a_job_applied_again_waits_for_the_pods_of_its_predecessor(namespace: Namespace, plain: str) -> None:
@@ -123,7 +123,7 @@ def test_a_finished_job_stays_finished_when_its_pods_vanish(
     namespace.cluster.kubectl("delete", "-n", namespace.name, "pod", "--all", "--wait=true")
     namespace.cluster.kubectl("annotate", "-n", namespace.name, "dsj", "done", "touched=yes")
     assert namespace.job("done").outcome == "Complete"
-    assert [event for event in operator.writes(since, namespace.name) if event.verb == "create"] == []
+    assert operator.created(since, namespace.name) == []
 
 
 def test_a_deleted_pod_fails_the_run_and_is_named(namespace: Namespace, plain: str) -> None:

@@ -34,7 +34,7 @@ def test_a_killed_operator_takes_up_the_same_attempt(namespace: Namespace, opera
     job = namespace.finished("steady")
     assert (job.outcome, job.status["attempt"]) == ("Complete", 1)
     assert {pod["metadata"]["uid"] for pod in namespace.pods("steady")} == before
-    assert [event for event in operator.writes(killed, namespace.name) if event.verb == "create"] == []
+    assert operator.created(killed, namespace.name) == []
 
 
 def test_an_operator_killed_while_it_creates_makes_nothing_twice(
