@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 import aiohttp
 
-from deepspeed_operator.controller.connection import Connection, connect
+from deepspeed_operator.controller.connection import UNLIMITED, Connection, connect
 from deepspeed_operator.controller.errors import ApiError, api_error
 from deepspeed_operator.controller.metrics import API_ERRORS, READS, WRITES
 from deepspeed_operator.controller.ratelimit import RateLimiter
@@ -41,8 +41,8 @@ class Client:
     def __init__(self, connection: Connection, *, qps: float, in_flight: int) -> None:
         self._connection = connection
         self._session = connection.session(in_flight)
-        # Watches live for minutes: apart, so that they never take a place from a request.
-        self._streams = connection.session(8)
+        # Watches live for minutes: apart, so that they never take a place from a request, and one for each namespace.
+        self._streams = connection.session(UNLIMITED)
         self._limiter = RateLimiter(qps, burst=max(1.0, qps))
 
     async def close(self) -> None:

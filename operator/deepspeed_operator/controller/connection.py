@@ -13,6 +13,8 @@ from kubernetes.aio.config.config_exception import ConfigException
 
 from deepspeed_operator.api.names import OPERATOR
 
+UNLIMITED = 0  # as aiohttp understands it
+
 
 @dataclass(slots=True)
 class Connection:

@@ -36,6 +36,11 @@ class JobFeed:
         self._relisted = asyncio.Event()
         self.synced = asyncio.Event()
 
+    @property
+    def watches(self) -> int:
+        """Streams that kopf holds open: one a namespace, or one for all."""
+        return len(self._namespaces)
+
     def tell(self, event_type: str | None, body: Json) -> None:
         """Take in one event of the watch; type None is an item of a list."""
         metadata: Json = body["metadata"]
@@ -107,7 +112,7 @@ def job_registry(feed: JobFeed) -> kopf.OperatorRegistry:
     async def log_in(**_: Any) -> kopf.AiohttpSession:
         # Called again when the server says 401: tokens are read anew.
         connection = await connect()
-        return await _kopf_session(connection)
+        return await _kopf_session(connection, KOPF_CONNECTIONS + feed.watches)
 
     async def tell(event: Any, **_: Any) -> None:
         raw = cast("Json", event)
@@ -118,8 +123,8 @@ def job_registry(feed: JobFeed) -> kopf.OperatorRegistry:
     return registry
 
 
-async def _kopf_session(connection: Connection) -> kopf.AiohttpSession:
-    session = connection.session(KOPF_CONNECTIONS, await connection.authorization())
+async def _kopf_session(connection: Connection, limit: int) -> kopf.AiohttpSession:
+    session = connection.session(limit, await connection.authorization())
     return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
 
 
