@@ -44,6 +44,7 @@ FULL: Json = {
         "dsConfigFrom": {"configMap": "configs", "key": "ds.json"},
         "deepspeedVersion": "0.19.8",
         "sharedMemory": "16Gi",
+        "parallelism": {"tensor": 1, "pipeline": 1, "sequence": 1, "expert": 1},
         "template": {"spec": {"containers": []}},
         "suspend": True,
         "lifecycle": {"startupDeadlineSeconds": 60},
@@ -257,6 +258,7 @@ CHANGES: dict[str, Any] = {
     "dsConfigFrom": {"key": "other"},
     "deepspeedVersion": "0.16.9",
     "sharedMemory": 1024,
+    "parallelism": {"tensor": 2},
     "lifecycle": None,
 }
 

@@ -52,6 +52,11 @@ def eight_pods(image: str) -> Json:
     return job("eight-pods", image, training=training, trainer={"resources": NO_GPU}, nodes=8, slotsPerNode=1)
 
 
+def script_of_the_image(image: str) -> Json:
+    training = {"script": "/usr/lib/python3.13/this.py"}
+    return job("image-script", image, training=training, trainer={"resources": NO_GPU}, nodes=1)
+
+
 @pytest.fixture(scope="module")
 def trained(make_namespace: Callable[..., Namespace], image: Callable[[str], str]) -> tuple[Namespace, dict[str, Job]]:
     """All jobs of this module, finished, by name."""
@@ -70,6 +75,7 @@ def trained(make_namespace: Callable[..., Namespace], image: Callable[[str], str
         accelerate(with_libraries),
         *(deepspeed(name, worker, **options) for name, options in REGRESSIONS.items()),
         eight_pods(worker),
+        script_of_the_image(image("plain-python")),
     ]
 
     def train(manifest: Json) -> Job:
@@ -136,3 +142,9 @@ def test_eight_pods_reach_each_other(trained: tuple[Namespace, dict[str, Job]]) 
     namespace, jobs = trained
     assert jobs["eight-pods"].outcome == "Complete", namespace.report("eight-pods")
     assert "sum of 8 ranks: 28" in namespace.log("eight-pods-1-0")
+
+
+def test_a_script_of_the_image_needs_no_files(trained: tuple[Namespace, dict[str, Job]]) -> None:
+    namespace, jobs = trained
+    assert jobs["image-script"].outcome == "Complete", namespace.report("image-script")
+    assert "Beautiful is better than ugly." in namespace.log("image-script-1-0")
