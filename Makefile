@@ -18,7 +18,7 @@ SYNCED := .venv/.synced
 UNIT := tests/unit tests/demo
 CLUSTER_TESTS := $(filter-out $(UNIT) tests/golden,$(patsubst %/,%,$(sort $(wildcard tests/*/))))
 
--include tests/cluster/cluster.mk images/images.mk
+-include tests/cluster/cluster.mk images/images.mk tests/oracle/oracle.mk
 
 .PHONY: help demo test check lint unit generate
 help: ## This list.

@@ -89,7 +89,7 @@ def schema_of(version: str) -> Schema:
         schedulers=frozenset(data["schedulers"]),
         torch_schedulers=frozenset(data["torch_schedulers"]),
         pipeline=frozenset(data["pipeline"]),
-        scheduler_params={name: tuple(names) for name, names in data.get("scheduler_params", {}).items()},
+        scheduler_params={name: tuple(names) for name, names in data["scheduler_params"].items()},
     )
 
 
