@@ -1,6 +1,7 @@
 """`dsjob validate`: what it judges, what it shows, and how it ends."""
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ def written(directory: Path, name: str, text: str) -> Path:
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("quick*.yaml")), ids=lambda path: path.stem)
 def test_examples_have_no_errors(example: Path) -> None:
     assert dsjob("validate", example).exit_code == 0
+
+
+def test_a_job_without_an_image_has_the_worker_images_deepspeed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    version = judged("-", stdin=JOB)["documents"][0]["deepspeedVersion"]
+    assert f"deepspeed=={version}" in project["project"]["optional-dependencies"]["worker"]
+    (document,) = judged("-", stdin=f"{JOB}  image: registry.example.com/own:1\n")["documents"]
+    assert document["deepspeedVersion"] is None
 
 
 def test_the_line_and_the_place_in_it_are_shown(tmp_path: Path) -> None:
