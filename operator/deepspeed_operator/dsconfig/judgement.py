@@ -65,9 +65,7 @@ class Judgement:
 
     batch: Batch | None
     findings: tuple[Finding, ...]
-    divisor: int | None = None
     data_parallel: int | None = None
-    samples_per_step: int | None = None
     judged_as: str | None = None
 
     @property
@@ -90,12 +88,11 @@ def judge(
         return Judgement(None, ())
     circumstances = Circumstances(world.size, version, accelerator, parallelism or Parallelism(), integration)
     verdict = validate(config, circumstances)
+    divided = {"divisor": verdict.division.divisor, "samples_per_step": verdict.samples_per_step}
     return Judgement(
-        batch=verdict.batch,
+        batch=verdict.batch.model_copy(update=divided) if verdict.batch is not None else None,
         findings=tuple(note.finding(where) for note in verdict.notes),
-        divisor=verdict.division.divisor,
         data_parallel=verdict.division.shards,
-        samples_per_step=verdict.samples_per_step,
         judged_as=verdict.version,
     )
 

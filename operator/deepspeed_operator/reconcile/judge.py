@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Integration
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
-from deepspeed_operator.dsconfig.judgement import Judgement as ConfigurationJudgement
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
 from deepspeed_operator.dsconfig.migration import news
 from deepspeed_operator.dsconfig.parallelism import Parallelism
@@ -76,18 +75,12 @@ def judge(
         form += news(source.values, before, version, path)
     size = Attempt(observed.job, 1, world, text, installation).findings()
     return _judgement(
-        world, _batch(judged), source, (*judged.findings, *form, *template, *size), reason, accelerator=accelerator
+        world, judged.batch, source, (*judged.findings, *form, *template, *size), reason, accelerator=accelerator
     )
 
 
 def _declared(spec: DeepSpeedJobSpec) -> Parallelism:
     return Parallelism(**spec.parallelism.model_dump()) if spec.parallelism is not None else Parallelism()
-
-
-def _batch(judged: ConfigurationJudgement) -> Batch | None:
-    if judged.batch is None:
-        return None
-    return judged.batch.model_copy(update={"divisor": judged.divisor, "samples_per_step": judged.samples_per_step})
 
 
 def _judgement(

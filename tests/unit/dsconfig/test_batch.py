@@ -144,7 +144,9 @@ def test_all_wrong_keys_are_reported_at_once() -> None:
 @pytest.mark.parametrize(("value", "taken_for"), [(True, 1), (4.0, 4)])
 def test_what_deepspeed_takes_for_a_number_is_taken_and_pointed_out(value: object, taken_for: int) -> None:
     judgement = judge({MICRO: value}, World(nodes=2, slots_per_node=1, size=2, data_parallel=2))
-    assert judgement.batch == Batch(train=2 * taken_for, micro_per_gpu=taken_for, accumulation=1)
+    assert judgement.batch == Batch(
+        train=2 * taken_for, micro_per_gpu=taken_for, accumulation=1, divisor=2, samples_per_step=2 * taken_for
+    )
     assert [finding.level for finding in judgement.findings] == [Level.WARNING]
     assert not judgement.errors
 
@@ -159,7 +161,7 @@ WORLD = World(nodes=2, slots_per_node=4, size=8, data_parallel=8)
 
 def test_auto_stays_open_and_is_listed() -> None:
     judgement = judge(config_of("auto", 4, "auto"), WORLD)
-    assert judgement.batch == Batch(train=None, micro_per_gpu=4, accumulation=None)
+    assert judgement.batch == Batch(train=None, micro_per_gpu=4, accumulation=None, divisor=8)
     (finding,) = judgement.findings
     assert finding.level is Level.ADVICE
     assert "train_batch_size: " in finding.message
@@ -173,7 +175,7 @@ def test_auto_does_not_excuse_a_wrong_number_beside_it() -> None:
 
 
 def test_null_is_absent() -> None:
-    assert judge(config_of(None, 2, None), WORLD).batch == Batch(train=16, micro_per_gpu=2, accumulation=1)
+    assert judge(config_of(None, 2, None), WORLD).batch == Batch(train=16, micro_per_gpu=2, accumulation=1, divisor=8, samples_per_step=16)
 
 
 def test_without_a_configuration_nothing_is_judged() -> None:
