@@ -75,7 +75,7 @@ class Bench:
                 jobs = [manifest(f"job-{number}", self._nodes) for number in range(self._jobs)]
                 asyncio.run(post_all(self._cluster.kubeconfig, f"{GROUP}/namespaces/{namespace}/deepspeedjobs", jobs))
                 running = 'deepspeed_operator_jobs{state="Running"}'
-                replica.eventually(lambda: replica.metric(running) == self._jobs, 400, every=1)
+                replica.eventually(lambda: replica.metric(running) == self._jobs, 200, every=1)
                 return self._report(namespace, replica, idle)
             finally:
                 replica.stop()
@@ -175,7 +175,8 @@ def main() -> None:
     cluster = Cluster()
     cluster.up()
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
-    cluster.kwok(nodes=-(-given.jobs * given.nodes // int(ACCELERATORS_PER_NODE)))
+    # A few more than needed: pods of others may be on some.
+    cluster.kwok(nodes=-(-given.jobs * given.nodes // int(ACCELERATORS_PER_NODE)) + 10)
     bench = Bench(cluster, given.jobs, given.nodes, given.qps)
     print(f"{given.jobs} jobs of {given.nodes} pods, the operator writes at most {given.qps:g} times a second")
     operator: list[float] = []
