@@ -67,25 +67,21 @@ def test_all_errors_come_at_once_each_with_its_path(make_namespace: Callable[...
     assert namespace.children() == {}
 
 
-def test_a_missing_configuration_is_named_and_heals(namespace: Namespace, plain: str) -> None:
-    namespace.apply(from_config_map("missing", plain))
-    job = namespace.wait("missing", refused, 20)
-    assert job.reason("Accepted") == "ConfigNotFound"
-    assert "missing" in job.message("Accepted")
-    assert namespace.pods("missing") == []
+def test_a_missing_or_malformed_configuration_is_named_and_heals(namespace: Namespace, plain: str) -> None:
+    namespace.config_map("malformed", {"ds.json": '{\n  "train_batch_size": 2,,\n}'})
+    namespace.apply(from_config_map("missing", plain), from_config_map("malformed", plain))
+    missing, malformed = namespace.wait("missing", refused, 20), namespace.wait("malformed", refused, 20)
+    assert missing.reason("Accepted") == "ConfigNotFound"
+    assert "ConfigMap missing" in missing.message("Accepted")
+    assert "ConfigMap malformed, key ds.json" in malformed.message("Accepted")
+    assert "line 2" in malformed.message("Accepted")
+    assert namespace.pods() == []
+
+    namespace.config_map("malformed", {"ds.json": json.dumps(GOOD_CONFIG)})
     namespace.config_map("missing", {"other.json": json.dumps(GOOD_CONFIG)})
     assert "ds.json" in namespace.wait("missing", lambda job: job.says("other.json"), 30).message("Accepted")
     namespace.config_map("missing", {"ds.json": json.dumps(GOOD_CONFIG)})
     namespace.completed("missing")
-
-
-def test_a_malformed_configuration_is_located_and_heals(namespace: Namespace, plain: str) -> None:
-    namespace.config_map("malformed", {"ds.json": '{\n  "train_batch_size": 2,,\n}'})
-    namespace.apply(from_config_map("malformed", plain))
-    job = namespace.wait("malformed", refused, 20)
-    assert "malformed" in job.message("Accepted")
-    assert "line 2" in job.message("Accepted")
-    namespace.config_map("malformed", {"ds.json": json.dumps(GOOD_CONFIG)})
     namespace.completed("malformed")
 
 
