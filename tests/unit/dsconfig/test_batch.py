@@ -175,7 +175,9 @@ def test_auto_does_not_excuse_a_wrong_number_beside_it() -> None:
 
 
 def test_null_is_absent() -> None:
-    assert judge(config_of(None, 2, None), WORLD).batch == Batch(train=16, micro_per_gpu=2, accumulation=1, divisor=8, samples_per_step=16)
+    assert judge(config_of(None, 2, None), WORLD).batch == Batch(
+        train=16, micro_per_gpu=2, accumulation=1, divisor=8, samples_per_step=16
+    )
 
 
 def test_without_a_configuration_nothing_is_judged() -> None:
