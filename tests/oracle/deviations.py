@@ -10,6 +10,7 @@ from tests.oracle.oracle import Answer, Config
 STRICTER = {
     "fraction": "a batch size with a fraction: DeepSpeed accepts some, and computes with parts of samples",
     "beyond-64-bits": "a batch size beyond 64 bits: status cannot hold it, and no data loader can",
+    "part-of-a-rank": "a sequence_parallel_size that does not divide the ranks: DeepSpeed divides all the same",
     "sequence-size": "a sequence_parallel_size that is no whole number above 0: DeepSpeed divides by it all the same",
 }
 ELASTIC = "elasticity: the batch sizes that it computes when it starts are not computed here"

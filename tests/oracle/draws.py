@@ -14,6 +14,7 @@ from tests.oracle.oracle import Config
 
 WORLDS = (1, 2, 8, 64)
 _ROUNDS = 20  # hypothesis repeats itself: a round brings fewer new ones than asked for
+_SPARE = 50
 
 
 def corpus_questions() -> list[tuple[str, Config, list[int]]]:
@@ -27,7 +28,7 @@ def drawn_questions(version: str, count: int, chosen_seed: int) -> list[tuple[st
     """That many different configurations, each mutated from a real one, in a world of some size."""
     found: dict[str, tuple[Config, int]] = {}
     for attempt in range(_ROUNDS):
-        _draw(version, found, count - len(found), chosen_seed + attempt)
+        _draw(version, found, count - len(found) + _SPARE, chosen_seed * _ROUNDS + attempt)
         if len(found) >= count:
             break
     return [(f"drawn {index}", config, [world]) for index, (config, world) in enumerate(list(found.values())[:count])]

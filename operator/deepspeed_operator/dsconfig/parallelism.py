@@ -27,7 +27,7 @@ class Parallelism:
 class Division:
     """`divisor` is DeepSpeed's "world_size" of the batch arithmetic; `shards` see different samples.
 
-    Both are None where the ranks cannot be divided so; the notes say why.
+    None where the ranks cannot be divided so; the notes say why.
     """
 
     divisor: int | None
@@ -48,16 +48,19 @@ def divide(schema: Schema, config: Mapping[str, Any], world: int, declared: Para
     sequence = _agreed(notes, configured, declared.sequence, (SEQUENCE,), "sequence")
     pipeline = declared.pipeline or 1
     model = tensor * pipeline * sequence
+    # AutoTP's ranks are in no mpu that the configuration class could ask: it counts them as data-parallel ones.
+    counted = model // tensor if _auto_tensor(config) else model
+    divisor = None if world % counted else world // counted
+    if configured and world % configured:
+        notes.append(_part_of_a_rank(world, configured))
+        return Division(None, None, tensor, pipeline, sequence, expert, notes)
     if world % model:
         path = _where(configured if declared.sequence is None else None, _auto_tensor(config))
         notes.append(_indivisible(path, world, {"tensor": tensor, "pipeline": pipeline, "sequence": sequence}))
-        return Division(None, None, tensor, pipeline, sequence, expert, notes)
+        return Division(divisor, None, tensor, pipeline, sequence, expert, notes)
     notes += _mesh(config, world)
     if (world // pipeline) % expert:
         notes.append(_experts(world // pipeline, expert, config))
-    # AutoTP's ranks are in no mpu that the configuration class could ask: it counts them as data-parallel ones.
-    auto = tensor if _auto_tensor(config) else 1
-    divisor = world // model * auto
     shards = world // model
     if configured and declared.sequence is None and DATA not in config:
         notes.append(_sequence_alone(configured, world))
@@ -112,6 +115,11 @@ def _indivisible(path: Path, world: int, sizes: Mapping[str, int]) -> Note:
     message = f"the world's {world} ranks cannot be divided by {factors}."
     fix = "Choose nodes × slotsPerNode as a multiple of that product."
     return error(path, "indivisible", message, fix, Phase.ENGINE)
+
+
+def _part_of_a_rank(world: int, size: int) -> Note:
+    message = f"the world's {world} ranks cannot be divided by {size}: DeepSpeed would compute with a part of a rank."
+    return error((SEQUENCE,), "part-of-a-rank", message, "Choose a size that divides nodes × slotsPerNode.")
 
 
 def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:

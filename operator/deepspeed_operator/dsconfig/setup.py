@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.auto import FILLED
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.parallelism import Division
 from deepspeed_operator.dsconfig.schema import TOP, Schema
@@ -42,7 +43,7 @@ class Setup:
         return self.on("bf16", "enabled")
 
     def value(self, section: str, key: str) -> Any:
-        """Return what DeepSpeed takes for a key of a section: given, or its default. "auto" counts as not given."""
+        """Return what DeepSpeed takes for a key of a section: given, or its default. What is filled in is not known."""
         entry = self.schema.sections[TOP].keys.get(section)
         if entry is None:
             return None
@@ -54,7 +55,8 @@ class Setup:
         found = self.section(section).get(key)
         described = self.schema.sections.get(section)
         default = described.keys[key].default if described is not None and key in described.keys else None
-        return default if found is None or found == AUTO else found
+        filled = found == AUTO and f"{section}.{key}" in FILLED
+        return default if found is None or filled else found
 
     def on(self, section: str, key: str) -> bool:
         return bool(self.value(section, key))
