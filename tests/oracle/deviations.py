@@ -11,6 +11,7 @@ STRICTER = {
     "fraction": "a batch size with a fraction: DeepSpeed accepts some, and computes with parts of samples",
     "beyond-64-bits": "a batch size beyond 64 bits: status cannot hold it, and no data loader can",
     "part-of-a-rank": "a sequence_parallel_size that does not divide the ranks: DeepSpeed divides all the same",
+    "scale-power": "an initial_scale_power above 1023: no floating-point number holds 2 to the power of it",
     "sequence-size": "a sequence_parallel_size that is no whole number above 0: DeepSpeed divides by it all the same",
 }
 ELASTIC = "elasticity: the batch sizes that it computes when it starts are not computed here"

@@ -7,10 +7,12 @@ from deepspeed_operator.dsconfig.notes import Note, Path, error
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 
 _MASTER: Final = "master_weights_and_grads"
+_LARGEST_POWER: Final = 1023
 
 
 def combination_notes(setup: Setup) -> Iterator[Note]:
     yield from _precision(setup)
+    yield from _scale(setup)
     yield from _master_weights(setup)
     yield from _sum(setup)
 
@@ -19,6 +21,13 @@ def _precision(setup: Setup) -> Iterator[Note]:
     if setup.fp16 and setup.bf16:
         message = "bfloat16 and fp16 modes cannot be simultaneously enabled."
         yield error(("fp16", "enabled"), "fp16-and-bf16", message, "Disable one of fp16 and bf16.")
+
+
+def _scale(setup: Setup) -> Iterator[Note]:
+    power = setup.value("fp16", "initial_scale_power")
+    if setup.fp16 and isinstance(power, int | float) and power > _LARGEST_POWER:
+        message = f"2 to the power of {power} is beyond every floating-point number."
+        yield error(("fp16", "initial_scale_power"), "scale-power", message, "Write 16, which is the default.")
 
 
 def _master_weights(setup: Setup) -> Iterator[Note]:

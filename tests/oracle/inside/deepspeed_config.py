@@ -72,6 +72,6 @@ def read_itself(values: Any, world: int = 1) -> Verdict:
     try:
         return Verdict(config.DeepSpeedConfig(values), None)
     except BaseException as error:  # pydantic's and everybody else's: any of them is a refusal
-        if isinstance(error, (KeyboardInterrupt, MemoryError)):
+        if isinstance(error, KeyboardInterrupt):
             raise
         return Verdict(None, error)

@@ -4,6 +4,7 @@
 
 import copy
 import json
+import resource
 import sys
 from typing import Any
 
@@ -12,8 +13,12 @@ import hjson
 from asked import Asked, Asking
 from deepspeed.runtime.config_utils import dict_raise_error_on_duplicate_keys
 
+_MOST_MEMORY = 8 << 30
+
 
 def main() -> None:
+    # Old versions compute 2 to the power of a number that we draw: that must fail, not take the machine with it.
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     for line in sys.stdin:
         question = json.loads(line)
         if "unread" in question:

@@ -1,5 +1,6 @@
 """Whatever a document says, it is read and judged, quickly and without a crash."""
 
+import copy
 import json
 import random
 import time
@@ -57,7 +58,7 @@ def documents(count: int, draw: random.Random) -> Iterator[Any]:
             for step in draw.choice(sections):
                 place.setdefault(step, {})
                 place = object_at(place, step)
-            place[draw.choice(names)] = draw.choice(ODD)
+            place[draw.choice(names)] = copy.deepcopy(draw.choice(ODD))
         yield config
 
 
