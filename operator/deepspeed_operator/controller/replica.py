@@ -22,9 +22,6 @@ from deepspeed_operator.controller.settings import Settings
 from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.render.installation import Installation
 
-# A gang's pods change together: one look at the job after a moment instead of one for each of them.
-FOLD_SECONDS = 0.3
-
 Part = tuple[str, Coroutine[Any, Any, None]]
 
 
@@ -39,8 +36,7 @@ class Replica:
         self._leadership = Leadership(settings.leader, settings.namespace, settings.identity)
         self._queue = WorkQueue()
         self.health = Health(self._queue, self._leadership)
-        jobs = JobCache(self._queue.add)
-        pods = PodCache(lambda key: self._queue.add_after(key, FOLD_SECONDS))
+        jobs, pods = JobCache(self._queue.add), PodCache(self._queue.add)
         register_jobs_by_state(jobs)
         self._feed = JobFeed(self.client, jobs, settings.watched_namespaces)
         self._informers = [

@@ -53,7 +53,6 @@ class Reason(StrEnum):
     EVICTED = "Evicted"
     POD_FAILED = "PodFailed"
     POD_DELETED = "PodDeleted"
-    POD_LOST = "PodLost"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.spec import Model
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.reconcile.conditions import Reason
@@ -26,7 +27,6 @@ _REMEDIES = {
     "a smaller micro batch, activation checkpointing, less offload to the CPU.",
     Reason.EVICTED: "Set memory and ephemeral-storage requests in spec.template; run again with another spec.runId.",
     Reason.POD_DELETED: "Run again with another spec.runId.",
-    Reason.POD_LOST: "Run again with another spec.runId.",
     "PeerLost": "Look at the node; run again with another spec.runId.",
     "HostNotResolved": "Check the cluster's DNS and network policies, then run again with another spec.runId.",
     "PeersMissing": "Check that pods of this namespace may talk to each other, then run again with another spec.runId.",
@@ -49,6 +49,7 @@ class AgentMessage(Model):
     rank: _Number | None = None
     exit_code: _Number | None = None
     signal: _Number | None = None
+    node: str | None = Field(default=None, max_length=253)
     signature: str = Field(default="", max_length=1000)
     tail: str = ""
 
@@ -83,15 +84,9 @@ def failed_since(gang: Gang, *, now: datetime) -> datetime:
     return min(_ended_at(pod, now) for pod in gang.failed)
 
 
-def lost_pods(gang: Gang) -> Failure:
+def gone_pods(gang: Gang) -> Failure:
     """Return the failure of a gang of which a running pod is gone without a trace."""
-    name = gang.missing_names[0]
-    others = f" and {len(gang.missing) - 1} more" if len(gang.missing) > 1 else ""
-    return Failure(
-        reason=Reason.POD_LOST,
-        pod=name,
-        message=f"pod {name}{others} is gone: deleted while its ranks ran, by a person, a drain or with its node",
-    )
+    return _deleted(gang.missing_names[0], None)
 
 
 def headline(failure: Failure) -> str:
@@ -113,7 +108,7 @@ def _cause(gang: Gang, pod: PodView, now: datetime) -> Cause:
     out_of_memory = ended is not None and ended.reason == "OOMKilled"
     if said is not None and not (out_of_memory and said.index in {None, pod.index}):
         if said.reason == "Terminated" and said.index in {None, pod.index} and (pod.deleted_at or pod.reason):
-            return Cause(pod, at, 0, _deleted(pod) if pod.deleted_at else _in_the_kubelets_words(pod))
+            return Cause(pod, at, 0, _deleted(pod.name, pod.node) if pod.deleted_at else _in_the_kubelets_words(pod))
         weight = 1 if said.reason in _SYMPTOMS else 0
         return Cause(pod, at, weight, _as_said(gang, pod, said))
     return Cause(pod, at - _SILENT_DEATH_ADVANTAGE, 0, _silent(pod, said))
@@ -121,7 +116,12 @@ def _cause(gang: Gang, pod: PodView, now: datetime) -> Cause:
 
 def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
     origin = gang.pods.get(said.index, pod) if said.index is not None else pod
-    who = f"rank {said.rank} in {_place(origin)}" if said.rank is not None else _place(origin)
+    name, node = origin.name, origin.node
+    if said.index is not None and said.index not in gang.pods:  # it is gone by now, and only its peers tell of it
+        name, node = pod_name(gang.job, gang.attempt, said.index), said.node
+        if said.reason == "Terminated":
+            return _deleted(name, node)
+    who = f"rank {said.rank} in {_place(name, node)}" if said.rank is not None else _place(name, node)
     how = _how(said.exit_code, said.signal)
     summary = f"{who} {how}: {said.signature}" if said.signature else f"{who} {how}"
     tail = said.tail
@@ -131,8 +131,8 @@ def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
     return Failure(
         reason=said.reason,
         rank=said.rank,
-        pod=origin.name,
-        node=origin.node,
+        pod=name,
+        node=node,
         exit_code=said.exit_code,
         signal=said.signal,
         message=f"{summary}\n{tail}" if tail.strip() else summary,
@@ -141,7 +141,7 @@ def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
 
 def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
     """Explain a pod whose agent could not: by its container's state, else by the pod's own reason."""
-    ended, place = pod.termination, _place(pod)
+    ended, place = pod.termination, _place(pod.name, pod.node)
     if ended is None or pod.reason:
         return _in_the_kubelets_words(pod)
     signal = ended.signal or (ended.exit_code - _SIGNALLED if ended.exit_code > _SIGNALLED else None)
@@ -178,17 +178,12 @@ def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
 def _in_the_kubelets_words(pod: PodView) -> Failure:
     reason = Reason.EVICTED if pod.reason == "Evicted" else Reason.POD_FAILED
     words = ": ".join(part for part in (pod.reason, pod.message) if part) or "no reason given"
-    return Failure(reason=reason, pod=pod.name, node=pod.node, message=f"{_place(pod)} failed: {words}")
+    return Failure(reason=reason, pod=pod.name, node=pod.node, message=f"{_place(pod.name, pod.node)} failed: {words}")
 
 
-def _deleted(pod: PodView) -> Failure:
-    return Failure(
-        reason=Reason.POD_DELETED,
-        pod=pod.name,
-        node=pod.node,
-        message=f"{_place(pod)} was deleted while its ranks ran, by a person, a drain or an eviction"
-        + (f": {pod.message}" if pod.message else ""),
-    )
+def _deleted(name: str, node: str | None) -> Failure:
+    words = f"{_place(name, node)} was deleted while its ranks ran, by a person, a drain, an eviction or with its node"
+    return Failure(reason=Reason.POD_DELETED, pod=name, node=node, message=words)
 
 
 def _how(exit_code: int | None, signal: int | None) -> str:
@@ -197,5 +192,5 @@ def _how(exit_code: int | None, signal: int | None) -> str:
     return f"exited with code {exit_code}" if exit_code is not None else "failed"
 
 
-def _place(pod: PodView) -> str:
-    return f"pod {pod.name} on node {pod.node}" if pod.node else f"pod {pod.name}"
+def _place(name: str, node: str | None) -> str:
+    return f"pod {name} on node {node}" if node else f"pod {name}"

@@ -6,7 +6,7 @@ from typing import Final
 from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
 from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true
-from deepspeed_operator.reconcile.failure import failed_since, first_failure, headline, lost_pods
+from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.pods import PodView
@@ -70,7 +70,7 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
         unconfirmed = tuple(name for name in gang.missing_names if name not in observed.facts.confirmed_missing)
         if unconfirmed:
             return unchanged(observed, ConfirmMissing(unconfirmed))
-        return fail(observed, gang, lost_pods(gang))
+        return fail(observed, gang, gone_pods(gang))
     actions = (*delete(gang.late), *addresses(observed, gang, installation))
     return state(observed, _all_run(observed), gang=gang, actions=actions)
 

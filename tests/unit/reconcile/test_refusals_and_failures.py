@@ -257,7 +257,7 @@ def test_a_pod_that_vanishes_while_running_is_looked_for_once_and_fails_the_job(
     simulation.settle()
     failure = simulation.job.status.failure
     assert failure is not None
-    assert (failure.reason, failure.pod) == ("PodLost", "pretrain-1-1")
+    assert (failure.reason, failure.pod) == ("PodDeleted", "pretrain-1-1")
     assert "pod pretrain-1-1" not in simulation.writes[-4:], "it is not created again"
 
 
@@ -280,3 +280,14 @@ def test_a_termination_message_that_status_could_not_hold_is_taken_for_log(forge
     failure = simulation.job.status.failure
     assert failure is not None
     assert (failure.reason, failure.exit_code) == ("ContainerFailed", 3)
+
+
+def test_a_deleted_pod_is_named_though_it_is_gone_before_its_peers_have_ended() -> None:
+    simulation = running()
+    said = agent_says(1, None, 143, "Terminated", node="node1")
+    simulation.remove("pretrain-1-1")
+    simulation.end(0, 143, said)
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert (failure.reason, failure.pod, failure.node) == ("PodDeleted", "pretrain-1-1", "node1")
