@@ -6,7 +6,7 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from deepspeed_operator.api.status import Level, State, World
+from deepspeed_operator.api.status import Level, State, Workers, World
 from deepspeed_operator.reconcile.actions import JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, is_finished
 from deepspeed_operator.reconcile.configuration import SOURCE_REREAD
@@ -60,7 +60,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
     }
     if spec.suspend:
         # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
-        run |= {"attempt": (status.attempt or 0) + 1, "attempt_time": timestamp(observed.now), "workers": None}
+        run |= {"attempt": (status.attempt or 0) + 1, "attempt_time": timestamp(observed.now), "workers": Workers()}
         verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods of the run before end.")
         return state(observed, verdict, acceptance=judged.acceptance, check_at=observed.now, events=events, changes=run)
     return begin_attempt(observed, judged.world, acceptance=judged.acceptance, events=events, run=run)
@@ -79,7 +79,7 @@ def begin_attempt(
     pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
     ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
     verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")
-    changes = {**(run or {}), "attempt": attempt, "attempt_time": timestamp(observed.now), "workers": None}
+    changes = {**(run or {}), "attempt": attempt, "attempt_time": timestamp(observed.now), "workers": Workers()}
     return state(observed, verdict, acceptance=acceptance, check_at=observed.now, events=events, changes=changes)
 
 

@@ -21,6 +21,7 @@ from deepspeed_operator.reconcile.starting import (
 from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
 from deepspeed_operator.render.installation import Installation
 
+_REFUSALS: Final[dict[str, State]] = {Reason.NAME_CONFLICT: State.INVALID, Reason.PODS_REFUSED: State.STARTING}
 # After the first pod fails its peers end within 5 s and may turn out to have failed first.
 SETTLE: Final = timedelta(seconds=12)
 
@@ -100,7 +101,7 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
         else:
             actions = (*actions, *made)
     actions = (*actions, *addresses(observed, gang, installation))
-    return state(observed, _steady(observed, verdict), gang=gang, actions=actions, check_at=until)
+    return state(observed, _steady(observed, gang, verdict), gang=gang, actions=actions, check_at=until)
 
 
 def _refused(observed: Observed, gang: Gang) -> Outcome | None:
@@ -125,9 +126,11 @@ def _given_back(observed: Observed) -> bool:
     return said is not None and said.reason in {Reason.PODS_REFUSED, Reason.NAME_CONFLICT}
 
 
-def _steady(observed: Observed, verdict: Verdict | None) -> Verdict:
-    """Keep the words of an obstacle that the kubelet keeps rephrasing, and of a plain start."""
+def _steady(observed: Observed, gang: Gang, verdict: Verdict | None) -> Verdict:
+    """Keep the words of an obstacle that the kubelet keeps rephrasing, of a refusal until it is over, of a start."""
     before = condition(observed.job.status, ConditionType.RUNNING)
+    if verdict is None and before is not None and gang.missing and before.reason in _REFUSALS:
+        return Verdict(_REFUSALS[before.reason], before.reason, before.message)
     attempt = observed.job.status.attempt
     if verdict is None:
         starting = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: the pods are starting.")

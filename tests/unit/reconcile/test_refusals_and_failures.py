@@ -3,6 +3,7 @@
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, State
+from deepspeed_operator.reconcile.observed import Facts
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 from tests.unit.reconcile.test_life_of_a_job import running, started
 
@@ -108,6 +109,19 @@ def test_a_refusal_on_the_way_keeps_no_half_gang_and_is_tried_again() -> None:
     simulation.wait(10)
     simulation.settle()
     assert set(simulation.pods) == {"pretrain-1-0", "pretrain-1-1"}
+
+
+def test_a_refusal_that_goes_on_is_written_once_though_it_is_tried_again_and_the_operator_restarts() -> None:
+    simulation = Simulation(job(), refuse_pods="exceeded quota: gpus")
+    simulation.settle()
+    simulation.remove()
+    written = simulation.writes.count("status")
+    simulation.wait(10)
+    simulation.step()
+    simulation.facts = Facts()
+    simulation.remove(*simulation.pods)
+    simulation.step()
+    assert simulation.writes.count("status") == written
 
 
 def test_the_failing_rank_is_named_with_pod_node_code_and_log() -> None:
