@@ -30,7 +30,7 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     """Decide about the current attempt of an accepted run. A result wins over everything else."""
     if gang.all_succeeded:
         return complete(observed, gang)
-    if gang.pods and _given_back(observed):
+    if _given_back(observed, gang):
         return unchanged(observed, *delete((*gang.pods.values(), *gang.late)))
     if gang.failed:
         settled_at = failed_since(gang, now=observed.now) + SETTLE
@@ -120,10 +120,14 @@ def _refused(observed: Observed, gang: Gang) -> Outcome | None:
     return state(observed, verdict, actions=delete((*made, *gang.late)), check_at=check_at)
 
 
-def _given_back(observed: Observed) -> bool:
-    """Whether the attempt's pods end because others were refused: how they end is no result."""
+def _given_back(observed: Observed, gang: Gang) -> bool:
+    """Whether the attempt's pods end because others were refused: how they end is no result.
+
+    Those of a new try, which begins when the last of these is gone, are not being deleted.
+    """
     said = condition(observed.job.status, ConditionType.RUNNING)
-    return said is not None and said.reason in {Reason.PODS_REFUSED, Reason.NAME_CONFLICT}
+    refused = said is not None and said.reason in _REFUSALS
+    return refused and any(pod.deleted_at is not None for pod in gang.pods.values())
 
 
 def _steady(observed: Observed, gang: Gang, verdict: Verdict | None) -> Verdict:

@@ -109,6 +109,8 @@ def test_a_refusal_on_the_way_keeps_no_half_gang_and_is_tried_again() -> None:
     simulation.wait(10)
     simulation.settle()
     assert set(simulation.pods) == {"pretrain-1-0", "pretrain-1-1"}
+    assert not any(pod.deleted_at for pod in simulation.pods.values())
+    assert simulation.condition(ConditionType.RUNNING).reason == "Starting"
 
 
 def test_a_refusal_that_goes_on_is_written_once_though_it_is_tried_again_and_the_operator_restarts() -> None:
