@@ -57,7 +57,11 @@ class Agent:
 
     def held(self, body: dict[str, Any], late: bool) -> Answer:
         assert self.gang
-        return (200, self.gang.reply(body["index"])) if late or self.gang.is_news(body) else None
+        return (200, self.gang.reply()) if late or self.gang.is_news(body) else None
+
+    def sent(self, body: dict[str, Any], answer: Any) -> None:
+        if self.gang and "finished" in answer:
+            self.gang.sent(body, answer)
 
     def changed(self, now: float) -> bool:
         if not self.gang:

@@ -64,7 +64,7 @@ class Gang:
         if body["cause"] and not self.cause:
             self._propose(body["cause"], now)
         self._advance(now)
-        return 200, self.reply(index)
+        return 200, self.reply()
 
     def _refusal(self, body: dict[str, Any]) -> str:
         plan, index = self.plan, body["index"]
@@ -79,9 +79,7 @@ class Gang:
             return f"the ranks run, with pod {member.pod} uid {member.uid} as index {index}"
         return ""
 
-    def reply(self, index: int) -> dict[str, Any]:
-        if (self.cause or self.finished) and index in self.members:
-            self.members[index].told = True
+    def reply(self) -> dict[str, Any]:
         return {
             "released": self.released,
             "finished": self.finished,
@@ -89,6 +87,12 @@ class Gang:
             "registered": len(self.members),
             "node": self.plan.node,
         }
+
+    def sent(self, body: dict[str, Any], reply: dict[str, Any]) -> None:
+        """A member has its reply: rank 0's agent may end once all have the last one."""
+        member = self.members.get(body["index"])
+        if member and (reply["cause"] or reply["finished"]):
+            member.told = True
 
     def is_news(self, body: dict[str, Any]) -> bool:
         return bool(self.cause or self.finished or (self.released and body["phase"] == "Waiting"))

@@ -28,6 +28,10 @@ class App(Protocol):
         """The same for a held request, asked when something changed or, late, when it has waited long enough."""
         ...
 
+    def sent(self, body: dict[str, Any], answer: Any) -> None:
+        """The answer to this request is on its way, whatever becomes of this process."""
+        ...
+
     def changed(self, now: float) -> bool: ...
 
 
@@ -117,13 +121,13 @@ class Server(threading.Thread):
             body: dict[str, Any] = json.loads(rest) if length else {}
             answer = self.app.answer(path, body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self._send(connection, (400, {"error": repr(error)}))
+            self._send(connection, {}, (400, {"error": repr(error)}))
             return
         if answer is None:
             connection.body, connection.since = body, now
             self.waiting.append(connection)
         else:
-            self._send(connection, answer)
+            self._send(connection, body, answer)
 
     def _reconsider(self, connection: Connection, late: bool) -> None:
         if connection.open and connection.body is not None:
@@ -131,7 +135,7 @@ class Server(threading.Thread):
             if answer is None:
                 self.waiting.append(connection)
             else:
-                self._send(connection, answer)
+                self._send(connection, connection.body, answer)
 
     def _expire(self, now: float) -> None:
         while self.waiting and now - self.waiting[0].since >= self.app.hold:
@@ -141,13 +145,14 @@ class Server(threading.Thread):
             if connection.body is None:
                 self._close(connection)
 
-    def _send(self, connection: Connection, answer: tuple[int, Any]) -> None:
+    def _send(self, connection: Connection, body: dict[str, Any], answer: tuple[int, Any]) -> None:
         payload = json.dumps(answer[1]).encode()
         head = f"HTTP/1.1 {answer[0]} -\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n"
         # An answer is a few KB and always fits the empty send buffer of a fresh connection.
         # Where the caller went away, it will call again.
         with contextlib.suppress(OSError):
             connection.sock.send(head.encode() + b"Connection: close\r\n\r\n" + payload)
+            self.app.sent(body, answer[1])
         self._close(connection)
 
     def _close(self, connection: Connection) -> None:

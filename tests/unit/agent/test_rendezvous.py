@@ -227,3 +227,14 @@ def test_two_hundred_agents_start_within_a_second_of_the_last(gang: Make, nodes:
     for caller in callers:
         caller.join()
     assert len(answers) == nodes - 1
+
+
+def test_rank_0_waits_until_the_result_is_sent_and_not_just_decided() -> None:
+    gang = hub(2)
+    for phase in ("Waiting", "Finished"):
+        replies = [(body, gang.beat(body, 1.0)[1]) for body in (beat(0, phase), beat(1, phase))]
+    assert gang.finished
+    assert not gang.all_told()
+    gang.sent(*replies[1])
+    gang.sent(beat(0, "Finished"), gang.reply())
+    assert gang.all_told()
