@@ -152,7 +152,7 @@ def start_controllers(layout: Layout) -> None:
         "--bind-address=127.0.0.1",
     ]
     manager += ["--use-service-account-credentials"]
-    manager += ["--node-monitor-grace-period=12s", "--node-monitor-period=1s"]
+    manager += ["--node-monitor-grace-period=20s", "--node-monitor-period=1s"]
     start_daemon(layout, "kube-controller-manager", ["kube-controller-manager", *manager, *accounts])
     # The scheduler's own limit (50 a second) would be the measure of every test with simulated nodes.
     scheduler = [
