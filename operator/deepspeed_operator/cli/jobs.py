@@ -1,6 +1,7 @@
 """A DeepSpeedJob → its report, by the very function with which the operator accepts it."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, cast
@@ -30,7 +31,21 @@ _DECISIVE: Final = frozenset({"", "nodes", "slotsPerNode", "template", "dsConfig
 _FREE: Final = frozenset({"dsConfig", "template"})
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A job with its report; without job and verdict where the job is too wrong."""
+
+    report: Report
+    job: DeepSpeedJob | None = None
+    verdict: Judgement | None = None
+
+
 def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
+    """Return the report on a job; `contents` are the files that may hold its ConfigMap."""
+    return judge_job(item, contents, options).report
+
+
+def judge_job(item: Item, contents: list[Content], options: Options) -> Judged:
     """Judge a job; `contents` are the files that may hold its ConfigMap."""
     written = _with_options(values(item.root), options)
     findings = [*_type_findings(written), *schema_findings(written)]
@@ -39,8 +54,8 @@ def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
     name = name if isinstance(name, str) else None
     if job is None:
         everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
-        return Report(item, name, None, None, None, options.accelerator, everything)
-    installation = _installation()
+        return Judged(Report(item, name, None, None, None, options.accelerator, everything))
+    installation = released()
     found = find(job, contents)
     if job.spec.ds_config_from is not None and found is None:
         findings.append(not_in_files(job))
@@ -55,11 +70,13 @@ def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
     if found is not None:
         within, findings = found.placed(findings)
     everything = gravest_first([*problems(item), *within, *(placed(item, finding) for finding in findings)])
-    return Report(item, name, verdict.world, verdict.batch, version, verdict.accelerator, everything)
+    report = Report(item, name, verdict.world, verdict.batch, version, verdict.accelerator, everything)
+    return Judged(report, job, verdict)
 
 
 @cache
-def _installation() -> Installation:
+def released() -> Installation:
+    """Return the installation that this release makes."""
     return Installation(agent_archive(), _WORKER_IMAGE, WORKER_DEEPSPEED)
 
 

@@ -14,12 +14,13 @@ _COMMANDS: Final = {
     "validate": "Judge DeepSpeedJobs and DeepSpeed configurations as the operator would.",
     "migrate": "Rewrite configurations for a newer DeepSpeed, and say what each change means.",
     "plan": "Say what a step costs in traffic, memory and time, and which change would cost less.",
+    "run": "Run a DeepSpeedJob on this machine, without Kubernetes: one agent a node, on loopback.",
 }
 
 
 def main(arguments: list[str]) -> int:
     """Run a command, and return how it ends; a wrong command line ends with SystemExit 2."""
-    parser = argparse.ArgumentParser("dsjob", description="Judges and rewrites DeepSpeed configurations offline.")
+    parser = argparse.ArgumentParser("dsjob", description="Judges, plans and runs DeepSpeed training offline.")
     parser.add_argument("--version", action="store_true", help="show the version and end")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     chosen = next((word for word in arguments if not word.startswith("-")), None)

@@ -25,10 +25,8 @@ def define(parser: argparse.ArgumentParser) -> None:
         "cannot be read as a configuration at all."
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--nodes", type=_within(1, 10_000), metavar="N", help="pods, instead of the job's number")
-    parser.add_argument(
-        "--slots", type=_within(1, 1024), metavar="N", help="ranks per pod, instead of the job's number"
-    )
+    parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="pods, instead of the job's number")
+    parser.add_argument("--slots", type=within(1, 1024), metavar="N", help="ranks per pod, instead of the job's number")
     parser.add_argument(
         "--deepspeed-version", type=_version, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
     )
@@ -57,7 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_code(reports, failures, strict=arguments.strict)
 
 
-def _within(least: int, most: int) -> Callable[[str], int]:
+def within(least: int, most: int) -> Callable[[str], int]:
+    """Return an argument's type: a whole number between these."""
+
     def number(text: str) -> int:
         if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{text[:20]} is not a number from {least} to {most}")

@@ -122,8 +122,8 @@ def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
         if said.reason == "Terminated":
             return _deleted(name, node)
     who = f"rank {said.rank} in {_place(name, node)}" if said.rank is not None else _place(name, node)
-    how = _how(said.exit_code, said.signal)
-    summary = f"{who} {how}: {said.signature}" if said.signature else f"{who} {how}"
+    end = how(said.exit_code, said.signal)
+    summary = f"{who} {end}: {said.signature}" if said.signature else f"{who} {end}"
     tail = said.tail
     if origin is not pod and origin.termination is not None:  # the origin has the failed rank's own log
         own = agent_message(origin.termination.message)
@@ -149,7 +149,7 @@ def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
     log = said.tail if said is not None else ended.message
     absent = _NOT_FOUND.search(ended.message)
     if pod.failed_init is not None:
-        reason, summary = Reason.INIT_CONTAINER_FAILED, f"init {container} {_how(ended.exit_code, signal)}"
+        reason, summary = Reason.INIT_CONTAINER_FAILED, f"init {container} {how(ended.exit_code, signal)}"
     elif ended.reason == "OOMKilled":
         victim = f"rank {said.rank} in {container}" if said is not None and said.rank is not None else container
         reason, summary = Reason.OUT_OF_MEMORY, f"{victim} was killed: out of memory (the kernel's OOM killer)"
@@ -163,7 +163,7 @@ def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
         reason = Reason.CONTAINER_KILLED
         summary = f"{container} was killed by signal 9 from outside (the node's OOM killer, or a person)"
     else:
-        reason, summary = Reason.CONTAINER_FAILED, f"{container} {_how(ended.exit_code, signal)}"
+        reason, summary = Reason.CONTAINER_FAILED, f"{container} {how(ended.exit_code, signal)}"
     return Failure(
         reason=reason,
         rank=said.rank if said is not None else None,
@@ -186,7 +186,8 @@ def _deleted(name: str, node: str | None) -> Failure:
     return Failure(reason=Reason.POD_DELETED, pod=name, node=node, message=words)
 
 
-def _how(exit_code: int | None, signal: int | None) -> str:
+def how(exit_code: int | None, signal: int | None) -> str:
+    """Return how a process ended, in words."""
     if signal is not None:
         return f"was killed by signal {signal}"
     return f"exited with code {exit_code}" if exit_code is not None else "failed"

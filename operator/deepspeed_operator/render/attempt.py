@@ -13,6 +13,7 @@ from deepspeed_operator.api.names import (
     LABEL_NAME,
     PLAN_FILE,
     config_map_name,
+    host_name,
     pod_name,
 )
 from deepspeed_operator.api.status import Finding, World
@@ -61,8 +62,9 @@ class Attempt:
         spec = self.job.spec
         config_path = None if self.config_text is None else spec.training.config_path
         version = declared_version(spec, self.installation)
+        hosts = (host_name(self.job.metadata.name, self.attempt, index) for index in range(self.world.nodes))
         data = {
-            HOSTFILE: hostfile(self.job, self.attempt, self.world),
+            HOSTFILE: hostfile(hosts, self.world),
             PLAN_FILE: plan_file(
                 self.job, self.attempt, self.world, ports=self.ports, config_path=config_path, deepspeed=version
             ),

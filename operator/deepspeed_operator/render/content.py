@@ -1,11 +1,10 @@
 """The files that the attempt's ConfigMap carries into every pod."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.names import host_name
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.api.untyped import Json, object_at
@@ -16,11 +15,9 @@ DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
 CONFIG_MAP_LIMIT: Final = 1024 * 1024  # the API server's
 
 
-def hostfile(job: DeepSpeedJob, attempt: int, world: World) -> str:
+def hostfile(hosts: Iterable[str], world: World) -> str:
     """Write the hostfile: a line is a pod, in index order, which is DeepSpeed's node rank."""
-    return "".join(
-        f"{host_name(job.metadata.name, attempt, index)} slots={world.slots_per_node}\n" for index in range(world.nodes)
-    )
+    return "".join(f"{host} slots={world.slots_per_node}\n" for host in hosts)
 
 
 def plan_file(

@@ -1,0 +1,136 @@
+"""A job's life on this machine: what `dsjob run` prints, and how it ends."""
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from deepspeed_operator.api.names import ENV_INDEX, ENV_NODE, ENV_POD, ENV_POD_UID, pod_name
+from deepspeed_operator.api.spec import Launcher
+from deepspeed_operator.api.status import State
+from deepspeed_operator.api.untyped import Json, objects_at
+from deepspeed_operator.cli.agents import Agents, state_of
+from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devices, divided
+from deepspeed_operator.cli.paint import Colour, painted
+from deepspeed_operator.plan.accelerators import CPU, accelerator_of
+from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, how
+from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.machine import ignored, loopback, variables
+
+_SIGNALLED: Final = 128
+_TAIL_LINES: Final = 20
+_COLOURS: Final[dict[State, Colour]] = {State.COMPLETE: "green", State.FAILED: "red"}
+
+
+def train(attempt: Attempt, directory: Directory) -> int:
+    """Run an agent a node, and return how the command ends."""
+    begun = time.monotonic()
+    environments = _environments(attempt, directory)
+    world, port = attempt.world, attempt.ports.agent
+    where = f"{world.nodes} × {world.slots_per_node} ranks on this machine, in {directory.root}"
+    _say(State.STARTING, f"{where}; agents on 127.0.0.1 and up, port {port}")
+    agents = Agents(environments)
+
+    def states() -> list[Json] | None:
+        found: list[Json] = []
+        for index in range(world.nodes):
+            state = state_of(loopback(index), port)
+            if state is None or state.get("phase") != "Running":
+                return None
+            found.append(state)
+        return found
+
+    agents.wait(states, lambda found: _running(found, environments))
+    seconds = time.monotonic() - begun
+    codes = [process.returncode for process in agents.processes]
+    if not any(codes):
+        _say(State.COMPLETE, f"all {world.size} ranks ended with 0, after {seconds:.1f} s")
+        return 0
+    code = _failed(attempt, directory, codes, seconds)
+    return _SIGNALLED + agents.stopped_by if agents.stopped_by else code
+
+
+def _environments(attempt: Attempt, directory: Directory) -> list[dict[str, str]]:
+    """Return the agents' variables. What is set stays: the ranks inherit it."""
+    spec, world = attempt.job.spec, attempt.world
+    declared, others = variables(attempt)
+    inherited = {**declared, **os.environ}
+    here = accelerator(inherited, accelerator_of(spec))
+    shares = divided(world, devices(inherited)) if here != CPU else None
+    if left := ignored(spec):
+        _note(f"ignored, as there is no pod: {', '.join(left)}")
+    if others:
+        _note(f"ignored, as only a cluster has their values: variables {', '.join(others)}")
+    if shares is not None and spec.training.launcher is Launcher.DEEPSPEED:
+        _note(f"DeepSpeed's launcher sets {DEVICES} itself: the nodes will share the first {world.slots_per_node}")
+    metadata = attempt.job.metadata
+    environments: list[dict[str, str]] = []
+    for index in range(world.nodes):
+        ours = {
+            "DEEPSPEED_OPERATOR_DIR": str(directory.job),
+            "DEEPSPEED_OPERATOR_FILES": str(directory.files),
+            "DEEPSPEED_OPERATOR_WORKSPACE": str(directory.workspace(index)),
+            "DEEPSPEED_OPERATOR_TERMINATION_LOG": str(directory.message(index)),
+            ENV_INDEX: str(index),
+            ENV_POD: pod_name(metadata.name, attempt.attempt, index),
+            ENV_POD_UID: f"{metadata.uid}-{index}",
+            ENV_NODE: f"node {index}",
+        }
+        share = {DEVICES: shares[index]} if shares is not None else {}
+        environments.append({**inherited, **share, **ours})
+    return environments
+
+
+def _running(states: Sequence[Json], environments: Sequence[dict[str, str]]) -> None:
+    _say(State.RUNNING, "the ranks run")
+    for state, environment in zip(states, environments, strict=True):
+        ranks = [rank for rank in objects_at(state, "ranks") if rank.get("rank") is not None]
+        names = ", ".join(f"rank {rank['rank']} pid {rank['pid']}" for rank in ranks) or "a launcher of its own"
+        given = f" {DEVICES}={environment[DEVICES]}" if DEVICES in environment else ""
+        version = f" DeepSpeed {state['deepspeed']}" if state.get("deepspeed") else ""
+        _note(f"  node {state.get('index')}:{given}{version} {names}")
+
+
+def _failed(attempt: Attempt, directory: Directory, codes: Sequence[int], seconds: float) -> int:
+    """Say why, and return the code to end with."""
+    nodes = range(attempt.world.nodes)
+    said = [_message(directory, index) for index in nodes]
+    killed = next((index for index in nodes if codes[index] < 0), None)
+    if killed is not None:  # it could not say so itself; its peers tell only what followed
+        _say(State.FAILED, f"the agent of node {killed} {how(None, -codes[killed])}, after {seconds:.1f} s")
+        return _SIGNALLED - codes[killed]
+    first = next(index for index in nodes if codes[index])
+    cause = said[first]
+    if cause is None:
+        _say(State.FAILED, f"the agent of node {first} {how(codes[first], None)}, after {seconds:.1f} s")
+        return codes[first]
+    _say(State.FAILED, f"{_words(cause)}, after {seconds:.1f} s")
+    own = said[cause.index] if cause.index is not None and cause.index in nodes else cause
+    _print_tail(own or cause)
+    return codes[first]
+
+
+def _message(directory: Directory, index: int) -> AgentMessage | None:
+    path = directory.message(index)
+    return agent_message(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else None
+
+
+def _words(cause: AgentMessage) -> str:
+    if cause.reason != "RankFailed":
+        return f"{cause.reason} on node {cause.index}: {cause.signature}"
+    who = f"rank {cause.rank}" if cause.rank is not None else "the ranks' launcher"
+    return f"{who} on node {cause.index} {how(cause.exit_code, cause.signal)}: {cause.signature}"
+
+
+def _print_tail(cause: AgentMessage) -> None:
+    lines = cause.tail.splitlines()[-_TAIL_LINES:]
+    if cause.rank is not None and lines:
+        print(f"The last lines of rank {cause.rank}:", *(f"  {line}" for line in lines), sep="\n", flush=True)
+
+
+def _say(state: State, text: str) -> None:
+    _note(f"{painted(state, _COLOURS.get(state), bold=True)}: {text}")
+
+
+def _note(text: str) -> None:
+    print(f"[dsjob] {text}", flush=True)

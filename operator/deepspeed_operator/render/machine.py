@@ -1,0 +1,80 @@
+"""One attempt of a job on one machine, without Kubernetes: the pods' files and variables, for agents on loopback."""
+
+from collections.abc import Iterator
+
+from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH, ENV_INDEX, ENV_PREFIX, HOSTFILE, PLAN_FILE
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.untyped import Json, object_at, objects_at, present
+from deepspeed_operator.plan.trainer import trainer_of
+from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.content import hostfile, plan_file
+from deepspeed_operator.render.image import declared_version
+from deepspeed_operator.render.trainer import WORKSPACE_CONFIG
+
+_KEPT_OF_POD = frozenset({"containers", "terminationGracePeriodSeconds"})
+_KEPT_OF_TRAINER = frozenset({"name", "env"})
+
+
+def loopback(index: int) -> str:
+    """Return the address of the node with this index: Linux answers on all of 127.0.0.0/8."""
+    high, low = divmod(index + 1, 256)
+    return f"127.0.{high}.{low}"
+
+
+def machine_files(attempt: Attempt, config_path: str) -> dict[str, str]:
+    """Return what every agent reads; the configuration will be at `config_path`."""
+    job, world, config = attempt.job, attempt.world, attempt.config_text
+    plan = plan_file(
+        job,
+        attempt.attempt,
+        world,
+        ports=attempt.ports,
+        config_path=None if config is None else config_path,
+        deepspeed=declared_version(job.spec, attempt.installation),
+    )
+    files = {HOSTFILE: hostfile(map(loopback, range(world.nodes)), world), PLAN_FILE: plan}
+    return files if config is None else {**files, CONFIG_FILE: config}
+
+
+def variables(attempt: Attempt) -> tuple[dict[str, str], list[str]]:
+    """Return the trainer's variables that are literal values, and the names of those that need a cluster."""
+    values: dict[str, str] = {}
+    others: list[str] = []
+    for variable in objects_at(_trainer(attempt), "env"):
+        name, value = str(variable.get("name")), variable.get("value")
+        if name.startswith(ENV_PREFIX):
+            continue
+        if "valueFrom" in variable or "$(" in str(value):
+            others.append(name)
+        else:
+            values[name] = "" if value is None else str(value)
+    return values, others
+
+
+def ignored(spec: DeepSpeedJobSpec) -> list[str]:
+    """Return the fields of the job that mean nothing without a cluster."""
+    return list(_ignored(spec))
+
+
+def _ignored(spec: DeepSpeedJobSpec) -> Iterator[str]:
+    if spec.image is not None:
+        yield "image"
+    if spec.shared_memory is not None:
+        yield "sharedMemory"
+    if spec.suspend:
+        yield "suspend"
+    if spec.training.config_path not in {CONFIG_PATH, WORKSPACE_CONFIG}:
+        yield "training.configPath"
+    trainer = trainer_of(spec.template)
+    for field in present(object_at(spec.template, "spec")).keys() - _KEPT_OF_POD:
+        yield f"template.spec.{field}"
+    for container in objects_at(spec.template, "spec", "containers"):
+        if container is not trainer:
+            yield f"container {container.get('name')}"
+    for field in present(trainer or {}).keys() - _KEPT_OF_TRAINER:
+        yield f"the trainer's {field}"
+
+
+def _trainer(attempt: Attempt) -> Json:
+    containers = attempt.pod(0)["spec"]["containers"]
+    return next(each for each in containers if any(env["name"] == ENV_INDEX for env in each.get("env", [])))

@@ -1,0 +1,286 @@
+"""`dsjob run`: the same job on one machine. The ranks are plain Python programs here."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+NO_GPU = {"limits": {"nvidia.com/gpu": 0}}
+
+# What a rank was given, as one line.
+TELL = "import json, os, sys; print(json.dumps({**os.environ, 'CWD': os.getcwd(), 'ARGS': sys.argv[1:]}), flush=True)"
+WAIT = "import os, time; print('waiting as', os.getpid(), flush=True); time.sleep(60)"
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    output: str
+
+    @property
+    def ranks(self) -> dict[int, dict[str, Any]]:
+        """What each rank told, by its number."""
+        told = [json.loads(line[line.index("{") :]) for line in self.output.splitlines() if '"CWD"' in line]
+        return {int(each["RANK"]): each for each in told}
+
+
+class Running:
+    def __init__(self, directory: Path, *arguments: str, **environment: str) -> None:
+        command = [sys.executable, "-m", "deepspeed_operator.cli.main", "run", *arguments]
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "operator"), "TMPDIR": str(directory)}
+        self._output = directory / "output"
+        with self._output.open("wb") as out:
+            self.process = subprocess.Popen(
+                command, cwd=directory, env={**env, **environment}, stdout=out, stderr=out, start_new_session=True
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def pids(self, number: int) -> list[int]:
+        """The processes of so many ranks, which run now."""
+        until = time.monotonic() + 20
+        while len(found := re.findall(r"waiting as (\d+)$", self.output, re.MULTILINE)) < number:
+            assert time.monotonic() < until, self.output
+            time.sleep(0.02)
+        return [int(pid) for pid in found]
+
+    def end(self, seconds: float = 30) -> Ended:
+        return Ended(self.process.wait(seconds), self.output)
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Writes a job with its program into one file, and runs it."""
+    started: list[Running] = []
+
+    def starting(
+        program: str, *arguments: str, environment: dict[str, str] | None = None, trainer: Any = None, **spec: Any
+    ) -> Running:
+        training = {"script": "train.py", "files": {"configMap": "code"}, **spec.pop("training", {})}
+        job: dict[str, Any] = {
+            "apiVersion": "deepspeed-operator.dev/v1alpha1",
+            "kind": "DeepSpeedJob",
+            "metadata": {"name": "plain"},
+            "spec": {
+                "training": training,
+                "template": {"spec": {"containers": [{"name": "trainer", "resources": NO_GPU, **(trainer or {})}]}},
+                **spec,
+            },
+        }
+        code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"train.py": program}}
+        (tmp_path / "job.yaml").write_text(f"{json.dumps(job)}\n---\n{json.dumps(code)}")
+        started.append(Running(tmp_path, "job.yaml", *arguments, **(environment or {})))
+        return started[-1]
+
+    yield starting
+    for running in started:
+        if running.process.poll() is None:
+            running.process.send_signal(signal.SIGTERM)
+            running.process.wait(30)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_every_rank_finds_its_place_in_the_world(start: Start) -> None:
+    ended = start(TELL, nodes=2, slotsPerNode=2).end()
+    assert ended.code == 0, ended.output
+    places = {
+        rank: [given[name] for name in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR")]
+        for rank, given in ended.ranks.items()
+    }
+    assert places == {
+        0: ["0", "0", "4", "127.0.0.1"],
+        1: ["1", "0", "4", "127.0.0.1"],
+        2: ["0", "1", "4", "127.0.0.1"],
+        3: ["1", "1", "4", "127.0.0.1"],
+    }
+    assert len({given["MASTER_PORT"] for given in ended.ranks.values()}) == 1
+    assert "[dsjob] Complete: all 4 ranks ended with 0" in ended.output
+
+
+def test_the_command_line_may_ask_for_another_world(start: Start) -> None:
+    ended = start(TELL, "--nodes", "1", "--slots", "3", nodes=2).end()
+    assert {given["WORLD_SIZE"] for given in ended.ranks.values()} == {"3"}
+
+
+def test_the_ranks_read_the_configuration_and_the_files(start: Start) -> None:
+    config = {"train_micro_batch_size_per_gpu": 4}
+    program = f"{TELL}\nassert json.load(open(sys.argv[1])) == json.load(open('ds_config.json')) == {config}"
+    ended = start(program, dsConfig=config, training={"args": ["$(DEEPSPEED_CONFIG)", "$(RANK)"]}).end()
+    assert ended.code == 0, ended.output
+    assert ended.ranks[0]["ARGS"] == [ended.ranks[0]["DEEPSPEED_CONFIG"], "0"]
+
+
+def test_a_configuration_may_be_in_another_document(start: Start, tmp_path: Path) -> None:
+    other = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "config"}}
+    data = {"ds_config.json": '{"train_micro_batch_size_per_gpu": 4}'}
+    (tmp_path / "config.yaml").write_text(json.dumps({**other, "data": data}))
+    assert "DEEPSPEED_CONFIG" in start(TELL, "config.yaml", dsConfigFrom={"configMap": "config"}).end().ranks[0]
+
+
+def test_a_failing_ranks_code_is_ours_and_the_cause_is_named(start: Start) -> None:
+    program = (
+        f"{TELL}\nif os.environ['RANK'] == '3':\n    print('last words'); sys.exit(7)\nimport time; time.sleep(60)"
+    )
+    ended = start(program, nodes=2, slotsPerNode=2).end()
+    assert ended.code == 7
+    assert "[dsjob] Failed: rank 3 on node 1 exited with code 7" in ended.output
+    assert ended.output.endswith("  last words\n")
+
+
+def test_a_signal_that_kills_a_rank_is_named(start: Start) -> None:
+    ended = start("import os; os.abort()").end()
+    assert ended.code == 128 + signal.SIGABRT
+    assert "rank 0 on node 0 was killed by signal 6" in ended.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_stops_it_stops_all_ranks_and_lets_them_save(start: Start, number: signal.Signals) -> None:
+    save = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
+    running = start(save + WAIT, nodes=2, slotsPerNode=2)
+    pids = running.pids(4)
+    running.process.send_signal(number)
+    ended = running.end(10)
+    assert ended.code == 128 + number
+    assert ended.output.count("saved") >= 4
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_a_second_signal_waits_for_nobody(start: Start) -> None:
+    running = start(f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{WAIT}", nodes=2)
+    pids = running.pids(2)
+    running.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert running.process.poll() is None, "the ranks have their grace"
+    running.process.send_signal(signal.SIGINT)
+    assert running.end(5).code == 128 + signal.SIGINT
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_killed_it_leaves_nothing_behind(start: Start) -> None:
+    running = start(WAIT, nodes=2)
+    pids = running.pids(2)
+    running.process.kill()
+    until = time.monotonic() + 15
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_killed_agent_ends_the_others_at_once(start: Start) -> None:
+    running = start(WAIT, nodes=2)
+    pids = running.pids(2)
+    agent = int(Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(agent, signal.SIGKILL)
+    ended = running.end(10)
+    assert ended.code == 128 + signal.SIGKILL
+    assert re.search(r"Failed: the agent of node \d was killed by signal 9", ended.output)
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_what_is_set_is_inherited_and_stays(start: Start) -> None:
+    trainer = {"env": [{"name": "OF_THE_JOB", "value": "a"}, {"name": "OF_BOTH", "value": "a"}]}
+    ours = {"OF_BOTH": "b", "OMP_NUM_THREADS": "3", "MASTER_ADDR": "localhost"}
+    ended = start(TELL, trainer=trainer, environment=ours).end()
+    expected = {"OF_THE_JOB": "a", **ours}
+    assert {name: ended.ranks[0].get(name) for name in expected} == expected
+
+
+def test_a_rank_of_another_world_is_refused(start: Start) -> None:
+    ended = start(TELL, environment={"WORLD_SIZE": "8"}).end()
+    assert ended.code == 1
+    assert 'WorldMismatch on node 0: WORLD_SIZE is already set to "8"' in ended.output
+
+
+def test_devices_are_divided_among_the_nodes(start: Start) -> None:
+    gpus = {"resources": None}
+    ended = start(TELL, nodes=2, slotsPerNode=2, trainer=gpus, environment={"CUDA_VISIBLE_DEVICES": "7,3,1,0"}).end()
+    assert {rank: given["CUDA_VISIBLE_DEVICES"] for rank, given in ended.ranks.items()} == {
+        0: "7,3",
+        1: "7,3",
+        2: "1,0",
+        3: "1,0",
+    }
+    few = start(TELL, nodes=2, slotsPerNode=2, trainer=gpus, environment={"CUDA_VISIBLE_DEVICES": "0,1"}).end()
+    assert few.code == 1
+    assert "need 4 GPUs, and 2 are visible" in few.output
+    one = start(TELL, slotsPerNode=2, trainer=gpus, environment={"CUDA_VISIBLE_DEVICES": "5,6"}).end()
+    assert one.ranks[1]["CUDA_VISIBLE_DEVICES"] == "5,6"
+
+
+def test_what_needs_a_cluster_is_said_to_be_ignored(start: Start) -> None:
+    trainer = {"env": [{"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]}
+    ended = start("", image="registry.example.com/llm:1", sharedMemory="1Gi", trainer=trainer).end()
+    assert "ignored, as there is no pod: image, sharedMemory, the trainer's resources" in ended.output
+    assert "variables SECRET" in ended.output
+
+
+def test_files_may_be_a_directory(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "code/package").mkdir(parents=True)
+    (tmp_path / "code/train.py").write_text("from package.part import tell; tell()")
+    (tmp_path / "code/package/part.py").write_text("def tell(): print('from the directory')")
+    ended = start("raise SystemExit('from the ConfigMap')", "--files", "code").end()
+    assert ended.code == 0
+    assert "from the directory" in ended.output
+
+
+def test_a_directory_keeps_what_was_rendered_and_made(start: Start, tmp_path: Path) -> None:
+    program = "open('made', 'a').write('x')"
+    for _ in range(2):
+        assert start(program, "--dir", "kept", nodes=2).end().code == 0
+    assert (tmp_path / "kept/etc/hostfile").read_text() == "127.0.0.1 slots=1\n127.0.0.2 slots=1\n"
+    assert json.loads((tmp_path / "kept/etc/plan.json").read_text())["nodes"] == 2
+    assert [(tmp_path / f"kept/node-{index}/workspace/made").read_text() for index in range(2)] == ["xx", "xx"]
+
+
+def test_without_a_directory_nothing_is_kept(start: Start, tmp_path: Path) -> None:
+    record = "import json, os; json.dump({'message': 'boom'}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))"
+    ended = start(f"{record}\nraise SystemExit(1)").end()
+    assert "boom" in ended.output
+    assert {path.name for path in tmp_path.iterdir()} == {"job.yaml", "output"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"training": {"files": {"configMap": "other"}}}, "ConfigMap other of spec.training.files is in none"),
+        ({"dsConfigFrom": {"configMap": "other"}}, "ConfigMap other of spec.dsConfigFrom is in none"),
+    ],
+)
+def test_what_is_not_in_the_files_cannot_run(start: Start, spec: dict[str, Any], words: str) -> None:
+    ended = start(TELL, **spec).end()
+    assert (ended.code, ended.ranks) == (2, {})
+    assert words in ended.output
+
+
+def test_a_job_that_the_operator_would_refuse_does_not_start(start: Start) -> None:
+    config = {"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8}
+    ended = start(TELL, nodes=2, dsConfig=config).end()
+    assert (ended.code, ended.ranks) == (1, {})
+    assert "32 ≠ 4 × 8 × 2" in ended.output
+
+
+def test_one_job_at_a_time(tmp_path: Path) -> None:
+    (tmp_path / "none.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {}\n")
+    ended = Running(tmp_path, "none.yaml").end()
+    assert (ended.code, "there is no DeepSpeedJob" in ended.output) == (2, True)
