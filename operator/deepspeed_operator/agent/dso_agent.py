@@ -19,6 +19,7 @@ from dso_link import TELL_SECONDS, Link
 from dso_output import Output
 from dso_plan import PROTOCOL, TERMINATION_LOG, Cause, Failure, Plan, load
 from dso_ranks import Child, Ranks, specs
+from dso_transport import Source, Watch, brief
 
 KILL_AFTER_SECONDS = 3.0
 PR_SET_CHILD_SUBREAPER = 36
@@ -30,9 +31,10 @@ class Agent:
         self.hold = plan.beat
         self.started = time.monotonic()
         self.events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self.output = Output()
-        self.ranks = Ranks(plan, self.output)
         self.link = Link(plan, lambda: self.events.put(None))
+        self.watch = Watch(Source(os.environ), self.link.report_transport)
+        self.output = Output(self.watch.sniff)
+        self.ranks = Ranks(plan, self.output)
         self.gang = Gang(plan, self.started) if plan.index == 0 else None
         self.probe: dso_preflight.Probe | None = None
         self.phase = "Waiting"
@@ -86,7 +88,13 @@ class Agent:
             "hosts": {"expected": plan.nodes, "registered": registered},
             "missing": [plan.hosts[index] for index in missing],
             "ranks": self.ranks.states(),
+            "transport": self.transport(),
         }
+
+    def transport(self) -> dict[str, Any] | None:
+        """The gang's; only rank 0's agent knows it."""
+        over = self.watch.stepped or self.phase == "Finished"
+        return self.gang.transport(over, self.watch.source.note) if self.gang else None
 
     # The main thread
 
@@ -103,6 +111,7 @@ class Agent:
         self.ranks.end()
         self.write(cause)
         self.wait_until_told()
+        self.watch.end()
         return exit_code(cause)
 
     def train(self) -> None:
@@ -114,7 +123,7 @@ class Agent:
             Server(listen(plan.hosts[plan.index], plan.agent_port, backlog), self).start()
         except OSError as error:
             raise Failure(plan.cause("Preflight", f"agent port {plan.agent_port}: {error.strerror}")) from error
-        children = specs(plan)
+        children = specs(plan, self.watch.source.environment)
         try:
             for warning in dso_preflight.check(plan):
                 self.warn(warning)
@@ -129,10 +138,12 @@ class Agent:
                 if self.probe and self.probe.missing:
                     raise Failure(plan.cause("Preflight", self.warnings[-1]))
             self.ranks.start(children)
+            self.watch.start()
         except OSError as error:
             raise Failure(plan.cause("Preflight", f"{error.strerror}: {error.filename}")) from error
         self.phase = "Running"
         self.wait(lambda: not self.ranks.running() and not self.suspect)
+        self.watch.poll()
         self.link.tell("Finished")
         self.wait(lambda: self.link.finished)
 
@@ -212,6 +223,7 @@ class Agent:
         """Ends the ranks, tells the gang, and returns the cause that the gang agreed on."""
         self.phase = "Stopping"
         cause = self.complete(cause)
+        self.watch.poll()
         self.output.say(f"stopping, {cause['reason']}: {cause['signature']}")
         self.write(cause)  # early: we may be killed before the end
         if not self.link.verdict:
@@ -244,8 +256,11 @@ class Agent:
     def write(self, cause: Cause | None) -> None:
         version = self.probe.version if self.probe else None
         child = self.failed or (self.ranks.children or [None])[0]
-        done = {"protocol": PROTOCOL, "reason": "Completed", "deepspeed": version}
-        write_message(message(cause, child.stream.tail if child else b"") if cause else message(done, b""))
+        found = self.transport()
+        more = {"transport": brief(found)} if found and found["links"] else {}
+        done = {"protocol": PROTOCOL, "reason": "Completed", "deepspeed": version, **more}
+        tail = child.stream.tail if child else b""
+        write_message(message({**cause, **more}, tail) if cause else message(done, b""))
 
 
 def allow_files(needed: int) -> None:

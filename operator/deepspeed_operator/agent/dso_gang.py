@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from dso_plan import PROTOCOL, Cause, Plan
+from dso_transport import on_sockets, summary
 
 SETTLE_SECONDS = 1.5
 
@@ -47,6 +48,7 @@ class Gang:
         self.settles = 0.0
         self.version = 0
         self.next_check = 0.0
+        self.transports: dict[int, dict[str, Any]] = {}
 
     def missing(self) -> list[int]:
         return [index for index in range(self.plan.nodes) if index not in self.members]
@@ -61,6 +63,9 @@ class Gang:
         if member is None or member.uid != body["podUid"]:
             member = self.members[index] = Member(body["podUid"], body["pod"], body["node"])
         member.seen, member.phase = now, body["phase"]
+        if body.get("transport"):
+            self.transports[index] = body["transport"]
+            self._judge_transport()
         if body["cause"] and not self.cause:
             self._propose(body["cause"], now)
         self._advance(now)
@@ -122,6 +127,16 @@ class Gang:
         names = ", ".join(self.plan.hosts[index] for index in missing[:10])
         text = f"{len(missing)} of {self.plan.nodes} hosts did not start within {self.plan.deadline} s: {names}"
         return self.plan.cause("PeersMissing", text + (", …" if len(missing) > 10 else ""), missing[0])
+
+    def transport(self, over: bool, note: str) -> dict[str, Any]:
+        return summary(self.plan, dict(self.transports), over, note)
+
+    def _judge_transport(self) -> None:
+        if self.plan.fabric and self.released and not self.cause:
+            slow = on_sockets(self.transport(False, ""))
+            if slow:
+                text = f"{slow}; spec.network.profile {self.plan.fabric} asks for more, and spec.network.require is set"
+                self._conclude(self.plan.cause("TransportMismatch", text))
 
     def _propose(self, cause: Cause, now: float) -> None:
         if not is_secondary(cause):

@@ -28,6 +28,7 @@ class Link(threading.Thread):
         self.contact = float("-inf")
         self.trouble = ("PeersMissing", "rank 0's agent was not called yet")
         self.addresses: list[Any] = []
+        self.transport: dict[str, Any] | None = None  # news for rank 0's agent
 
     def run(self) -> None:
         while not (self.verdict or self.finished or self.superseded):
@@ -40,19 +41,25 @@ class Link(threading.Thread):
         self.phase, self.report = phase, report or self.report
         threading.Thread(target=self._insist, name="tell", daemon=True).start()
 
+    def report_transport(self, report: dict[str, Any]) -> None:
+        """Goes with the next call."""
+        self.transport = report
+
     def _insist(self) -> None:
         until = time.monotonic() + TELL_SECONDS
         while not self._call(wait=False) and time.monotonic() < until:
             time.sleep(RETRY_SECONDS)
 
     def _call(self, wait: bool) -> bool:
-        plan, host, begun = self.plan, self.plan.hosts[0], time.monotonic()
+        plan, host, begun, news = self.plan, self.plan.hosts[0], time.monotonic(), self.transport
         try:
             # Once the ranks run the address is kept: a name server that is down for a while must not end a training.
             addresses = self.addresses if self.released else resolve(host, plan.agent_port)
-            status, answer = post(addresses, "/beat", self._message(wait), timeout=plan.beat + 5)
+            status, answer = post(addresses, "/beat", self._message(wait, news), timeout=plan.beat + 5)
             if status == 200:
                 self._accept(answer, addresses, begun)
+                if self.transport is news:
+                    self.transport = None
             else:
                 self._refuse(answer)
         except socket.gaierror as error:
@@ -82,7 +89,7 @@ class Link(threading.Thread):
         self.superseded = answer["uid"] == self.plan.uid and answer["attempt"] > self.plan.attempt
         self.wake()
 
-    def _message(self, wait: bool) -> dict[str, Any]:
+    def _message(self, wait: bool, news: dict[str, Any] | None) -> dict[str, Any]:
         plan = self.plan
         return {
             "protocol": PROTOCOL,
@@ -95,6 +102,7 @@ class Link(threading.Thread):
             "phase": self.phase,
             "cause": self.report,
             "wait": wait,
+            "transport": news,
         }
 
 

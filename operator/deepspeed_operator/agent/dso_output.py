@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import threading
+from typing import Callable
 
 PIECE = 65536
 KEPT = 8192
@@ -38,8 +39,9 @@ class Stream:
 
 
 class Output(threading.Thread):
-    def __init__(self, target: int = 1) -> None:
+    def __init__(self, sniff: Callable[[bytes], None], target: int = 1) -> None:
         super().__init__(name="output", daemon=True)
+        self.sniff = sniff  # gets each rank's lines as they pass
         self.target = target
         self.lock = threading.Lock()
         self.selector = selectors.DefaultSelector()
@@ -93,7 +95,9 @@ class Output(threading.Thread):
         if not chunk:
             self._end(stream)
             return False
-        self._write(stream.take(chunk), stream)
+        text = stream.take(chunk)
+        self.sniff(text)
+        self._write(text, stream)
         return True
 
     def _end(self, stream: Stream) -> None:

@@ -45,6 +45,8 @@ class Plan:
         self.grace: float = raw["terminationGraceSeconds"]
         # How long a silent agent counts as alive. A pod lost for longer has killed its ranks itself.
         self.fence: float = raw.get("fenceSeconds", 20)
+        # The network profile whose fabric must be used; None: whatever is used is right.
+        self.fabric: str | None = raw.get("requiredFabric")
         entries: list[tuple[str, str]] = re.findall(r"^\s*([^\s#]\S*)\s+slots=(\d+)", hostfile, re.MULTILINE)
         self.hosts = [host for host, _ in entries]
         self.slots_of = [int(slots) for _, slots in entries]

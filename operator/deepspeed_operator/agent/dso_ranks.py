@@ -30,17 +30,17 @@ sys.exit(main())
 class Spec:
     """What to start as one child: a rank, or a launcher of ranks (rank None if it starts several)."""
 
-    def __init__(self, plan: Plan, local: int) -> None:
+    def __init__(self, plan: Plan, local: int, extra: Mapping[str, str]) -> None:
         ranks = plan.launcher == "Ranks"
         self.rank = plan.index * plan.slots + local if ranks or plan.slots == 1 else None
         self.prefix = f"[rank {self.rank}] " if ranks and self.rank else ""
-        self.ours = environment(plan, local)
+        self.ours = {**environment(plan, local), **extra}
         self.environment = {**self.ours, **os.environ}
         self.argv = [expand(word, self.environment) for word in command(plan, self.environment)]
 
 
-def specs(plan: Plan) -> list[Spec]:
-    return [Spec(plan, local) for local in range(plan.slots if plan.launcher == "Ranks" else 1)]
+def specs(plan: Plan, extra: Mapping[str, str]) -> list[Spec]:
+    return [Spec(plan, local, extra) for local in range(plan.slots if plan.launcher == "Ranks" else 1)]
 
 
 def command(plan: Plan, env: Mapping[str, str]) -> list[str]:

@@ -1,6 +1,7 @@
 """Runs real agents on loopback addresses, as the pods of one gang would run them."""
 
 import http.client
+import importlib
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 AGENT = Path(__file__).parents[3] / "operator/deepspeed_operator/agent"
@@ -188,6 +190,21 @@ class Gang:
             except subprocess.TimeoutExpired:
                 running.process.kill()
                 running.process.wait()
+
+
+def load(module: str) -> ModuleType:
+    """A module of the agent, whose siblings import each other by plain name."""
+    sys.path.insert(0, str(AGENT))
+    try:
+        return importlib.import_module(module)
+    finally:
+        sys.path.remove(str(AGENT))
+
+
+def plan(**fields: Any) -> Any:
+    """The agent's own plan, with these fields, for what is tested without a process."""
+    raw = {"nodes": 1, "slots": 1, "fabric": None, **fields}
+    return SimpleNamespace(**raw)
 
 
 def interpreters() -> list[str]:

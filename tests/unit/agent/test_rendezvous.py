@@ -1,16 +1,13 @@
 """Who may join, who is waited for, and what is said of those who never come."""
 
-import importlib
-import sys
 import threading
 import time
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import AGENT, Gang
+from tests.unit.agent.harness import Gang, load
 
 Make = Callable[..., Gang]
 UNRESOLVABLE = "no-such-host.invalid"
@@ -102,15 +99,6 @@ def test_a_replaced_pod_takes_its_index_before_the_start(gang: Make) -> None:
     second = made.start(2)
     for running in (first, replacement, second):
         running.wait_until_ready()
-
-
-def load(module: str) -> ModuleType:
-    """A module of the agent, whose siblings import each other by plain name."""
-    sys.path.insert(0, str(AGENT))
-    try:
-        return importlib.import_module(module)
-    finally:
-        sys.path.remove(str(AGENT))
 
 
 def hub(nodes: int, **plan: Any) -> Any:

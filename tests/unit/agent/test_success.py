@@ -183,9 +183,9 @@ def test_a_gang_ends_together_when_rank_0_is_last(gang: Make) -> None:
     assert [each.code for each in made.run()] == [0, 0, 0]
 
 
-def test_it_runs_as_it_is_delivered_in_one_file_of_at_most_32_kb(gang: Make, tmp_path: Path) -> None:
+def test_it_runs_as_it_is_delivered_in_one_file_of_at_most_48_kb(gang: Make, tmp_path: Path) -> None:
     delivered = agent_archive()
-    assert len(delivered) <= 32 * 1024
+    assert len(delivered) <= 48 * 1024
     path = tmp_path / "agent"
     path.write_bytes(base64.b64decode(delivered))
     (ended,) = gang(agent=path).run()
