@@ -27,7 +27,7 @@ import aiohttp
 from deepspeed_operator.controller.connection import connect
 from deepspeed_operator.controller.settings import Settings
 from tests.cluster.cluster import AuditEvent, Cluster
-from tests.cluster.settings import ACCELERATORS_PER_NODE
+from tests.cluster.kwok import ACCELERATORS
 from tests.faults.jobs import GROUP, manifest
 from tests.faults.replica import Replica, eventually
 
@@ -176,7 +176,7 @@ def main() -> None:
     cluster.up()
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
     # A few more than needed: pods of others may be on some.
-    cluster.kwok(nodes=-(-given.jobs * given.nodes // int(ACCELERATORS_PER_NODE)) + 10)
+    cluster.kwok(nodes=-(-given.jobs * given.nodes // ACCELERATORS) + 2)
     bench = Bench(cluster, given.jobs, given.nodes, given.qps)
     print(f"{given.jobs} jobs of {given.nodes} pods, the operator writes at most {given.qps:g} times a second")
     operator: list[float] = []
