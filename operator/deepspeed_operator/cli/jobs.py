@@ -42,10 +42,10 @@ class Judged:
 
 def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
     """Return the report on a job; `contents` are the files that may hold its ConfigMap."""
-    return judge_job(item, contents, options).report
+    return judge_job(item, contents, options, released()).report
 
 
-def judge_job(item: Item, contents: list[Content], options: Options) -> Judged:
+def judge_job(item: Item, contents: list[Content], options: Options, installation: Installation) -> Judged:
     """Judge a job; `contents` are the files that may hold its ConfigMap."""
     written = _with_options(values(item.root), options)
     findings = [*_type_findings(written), *schema_findings(written)]
@@ -55,7 +55,6 @@ def judge_job(item: Item, contents: list[Content], options: Options) -> Judged:
     if job is None:
         everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
         return Judged(Report(item, name, None, None, None, options.accelerator, everything))
-    installation = released()
     found = find(job, contents)
     if job.spec.ds_config_from is not None and found is None:
         findings.append(not_in_files(job))

@@ -28,6 +28,7 @@ from deepspeed_operator.dsconfig.versions import numbers_of
 from deepspeed_operator.plan.accelerators import accelerator_of
 from deepspeed_operator.reconcile.judge import Judgement
 from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.machine import machine_files
 
 REFUSED, UNREADABLE = 1, 2
@@ -87,15 +88,20 @@ def _judged(item: Item, contents: list[Content], options: Options) -> Judged:
     spec = object_at(values(item.root), "spec")
     if spec.get("deepspeedVersion") is None:
         options = replace(options, version=_installed(str(object_at(spec, "training").get("python") or "python3")))
-    judged = judge_job(item, contents, options)
+    judged = judge_job(item, contents, options, _this_machine())
     if judged.job is None:
         return judged
     here = accelerator(os.environ, accelerator_of(judged.job.spec))
-    judged = judge_job(item, contents, replace(options, accelerator=here))
+    judged = judge_job(item, contents, replace(options, accelerator=here), _this_machine())
     source = object_at(spec, "dsConfigFrom")
     if source and judged.job is not None and judged.job.spec.ds_config_from is None:
         raise UnfitError(f"ConfigMap {source.get('configMap')} of spec.dsConfigFrom is in none of the files")
     return judged
+
+
+def _this_machine() -> Installation:
+    """Return the installation without its image, whose DeepSpeed says nothing about the one here."""
+    return replace(released(), worker_deepspeed_version=None)
 
 
 def _installed(python: str) -> str | None:
@@ -142,6 +148,6 @@ def _attempt(job: DeepSpeedJob, verdict: Judgement) -> Attempt:
     text = verdict.configuration.text if verdict.configuration is not None else None
     while True:
         metadata = job.metadata.model_copy(update={"uid": str(uuid.uuid4())})
-        attempt = Attempt(job.model_copy(update={"metadata": metadata}), 1, verdict.world, text, released())
+        attempt = Attempt(job.model_copy(update={"metadata": metadata}), 1, verdict.world, text, _this_machine())
         if are_free(attempt.ports):
             return attempt

@@ -44,7 +44,7 @@ def train(attempt: Attempt, directory: Directory) -> int:
     seconds = time.monotonic() - begun
     codes = [process.returncode for process in agents.processes]
     if not any(codes):
-        _say(State.COMPLETE, f"all {world.size} ranks ended with 0, after {seconds:.1f} s")
+        _say(State.COMPLETE, f"all {world.size} ranks ended with 0", seconds)
         return 0
     code = _failed(attempt, directory, codes, seconds)
     return _SIGNALLED + agents.stopped_by if agents.stopped_by else code
@@ -97,14 +97,14 @@ def _failed(attempt: Attempt, directory: Directory, codes: Sequence[int], second
     said = [_message(directory, index) for index in nodes]
     killed = next((index for index in nodes if codes[index] < 0), None)
     if killed is not None:  # it could not say so itself; its peers tell only what followed
-        _say(State.FAILED, f"the agent of node {killed} {how(None, -codes[killed])}, after {seconds:.1f} s")
+        _say(State.FAILED, f"the agent of node {killed} {how(None, -codes[killed])}", seconds)
         return _SIGNALLED - codes[killed]
     first = next(index for index in nodes if codes[index])
     cause = said[first]
     if cause is None:
-        _say(State.FAILED, f"the agent of node {first} {how(codes[first], None)}, after {seconds:.1f} s")
+        _say(State.FAILED, f"the agent of node {first} {how(codes[first], None)}", seconds)
         return codes[first]
-    _say(State.FAILED, f"{_words(cause)}, after {seconds:.1f} s")
+    _say(State.FAILED, f"{_words(cause)}", seconds)
     own = said[cause.index] if cause.index is not None and cause.index in nodes else cause
     _print_tail(own or cause)
     return codes[first]
@@ -128,8 +128,9 @@ def _print_tail(cause: AgentMessage) -> None:
         print(f"The last lines of rank {cause.rank}:", *(f"  {line}" for line in lines), sep="\n", flush=True)
 
 
-def _say(state: State, text: str) -> None:
-    _note(f"{painted(state, _COLOURS.get(state), bold=True)}: {text}")
+def _say(state: State, text: str, seconds: float | None = None) -> None:
+    word = painted(state, _COLOURS.get(state), bold=True)
+    _note(f"{word}: {text}" if seconds is None else f"{word} after {seconds:.1f} s: {text}")
 
 
 def _note(text: str) -> None:

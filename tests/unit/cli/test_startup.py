@@ -21,6 +21,18 @@ def test_the_commands_load_nothing_of_the_controllers() -> None:
     assert not modules & HEAVY
 
 
+def test_run_needs_pydantic_and_yaml_and_nothing_else() -> None:
+    code = (
+        "import sys, deepspeed_operator.cli.run, deepspeed_operator.cli.kube_yaml\n"
+        "files = {name: str(getattr(module, '__file__', '')) for name, module in sys.modules.items()}\n"
+        "print(*{name.partition('.')[0] for name, file in files.items() if 'site-packages' in file})"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
+    packages = set(subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).split())
+    of_pydantic = {"pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
+    assert packages - {"_yaml"} == {"pydantic", "yaml", *of_pydantic}
+
+
 def test_help_loads_no_command() -> None:
     assert "pydantic" not in loaded("from deepspeed_operator.cli.main import main; main([])")
 
