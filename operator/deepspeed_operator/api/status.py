@@ -7,6 +7,7 @@ from pydantic import Field
 
 from deepspeed_operator.api.markers import Atomic, ListMap
 from deepspeed_operator.api.spec import Model
+from deepspeed_operator.api.transport import Transport
 
 MAX_FINDINGS = 50
 MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
@@ -159,6 +160,7 @@ class DeepSpeedJobStatus(Model):
     )
     workers: Workers | None = Field(default=None, description="Pods of the current attempt.")
     failure: Failure | None = Field(default=None, description="Why the run failed.")
+    transport: Transport | None = Field(default=None, description="How the ranks of the attempt are connected.")
     findings: Annotated[list[Finding], Atomic()] = Field(
         default=[], max_length=MAX_FINDINGS, description="Warnings and advice about the job and its image."
     )

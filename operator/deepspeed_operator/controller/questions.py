@@ -18,6 +18,7 @@ from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS, Json
 from deepspeed_operator.reconcile.actions import ConfirmMissing, Question, ReadAgent, ReadConfigMap, TryPod
 from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, Trial
 from deepspeed_operator.reconcile.pods import pod_view
+from deepspeed_operator.reconcile.transport import transport_of
 
 AGENT_SECONDS = 2.0
 AGENTS_AT_A_TIME = 32
@@ -48,7 +49,11 @@ class Questions:
             case TryPod(pod, digest):
                 memory.facts = replace(memory.facts, trial=await self._try_pod(job, pod, digest))
             case ReadAgent(attempt, address, port):
-                memory.facts = replace(memory.facts, agent=await self._read_agent(job, attempt, address, port))
+                before = memory.facts.agent
+                report = await self._read_agent(job, attempt, address, port)
+                if report is None:
+                    report = AgentReport(attempt, now(), silent=before.silent + 1 if before is not None else 1)
+                memory.facts = replace(memory.facts, agent=report)
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)
@@ -67,17 +72,20 @@ class Questions:
                 return Trial(digest, refusal=error.message, invalid=invalid, answered_at=now())
         return Trial(digest, refusal=None, invalid=False, answered_at=now())
 
-    async def _read_agent(self, job: DeepSpeedJob, attempt: int, address: str, port: int) -> AgentReport:
+    async def _read_agent(self, job: DeepSpeedJob, attempt: int, address: str, port: int) -> AgentReport | None:
         host = f"[{address}]" if ":" in address else address
         try:
             async with self._agents.get(f"http://{host}:{port}/state") as response:
                 state: Any = json.loads(await response.content.read(1 << 20))
             if state["uid"] != job.metadata.uid or state["attempt"] != attempt:
-                return AgentReport(attempt)
+                return None
             warnings = tuple(str(warning)[:4096] for warning in state["warnings"])
-            return AgentReport(attempt, state["deepspeed"], warnings)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError):
-            return AgentReport(attempt)  # no answer is an answer: what it would have told is not essential
+            transport = transport_of(state.get("transport"))
+            return AgentReport(
+                attempt, now(), deepspeed_version=state["deepspeed"], warnings=warnings, transport=transport
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None  # no answer is an answer: what it would have told is not essential
 
     async def _confirm_missing(self, job: DeepSpeedJob, names: Iterable[str]) -> frozenset[str]:
         namespace = job.metadata.namespace

@@ -60,7 +60,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
     }
     if spec.suspend:
         # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
-        run |= {"attempt": (status.attempt or 0) + 1, "attempt_time": timestamp(observed.now), "workers": Workers()}
+        run |= _begun(observed)
         verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods of the run before end.")
         return state(observed, verdict, acceptance=judged.acceptance, check_at=observed.now, events=events, changes=run)
     return begin_attempt(observed, judged.world, acceptance=judged.acceptance, events=events, run=run)
@@ -75,12 +75,18 @@ def begin_attempt(
     run: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Record the next attempt. Its children are made, and the last one's removed, once this is written."""
-    attempt = (observed.job.status.attempt or 0) + 1
+    begun = _begun(observed)
+    attempt = begun["attempt"]
     pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
     ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
     verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")
-    changes = {**(run or {}), "attempt": attempt, "attempt_time": timestamp(observed.now), "workers": Workers()}
+    changes = {**(run or {}), **begun}
     return state(observed, verdict, acceptance=acceptance, check_at=observed.now, events=events, changes=changes)
+
+
+def _begun(observed: Observed) -> dict[str, Any]:
+    attempt = (observed.job.status.attempt or 0) + 1
+    return {"attempt": attempt, "attempt_time": timestamp(observed.now), "workers": Workers(), "transport": None}
 
 
 def _trial(observed: Observed, judged: Judgement, installation: Installation) -> Outcome | None:

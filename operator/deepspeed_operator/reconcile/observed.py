@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.pods import PodView
 
 
@@ -39,11 +40,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What rank 0's agent answered when all pods had become ready; nothing but the attempt if it did not answer."""
+    """What rank 0's agent answered; nothing but the first three if it did not answer."""
 
     attempt: int
+    read_at: datetime
+    silent: int = 0  # how often in a row it has not answered
     deepspeed_version: str | None = None
     warnings: tuple[str, ...] = ()
+    transport: Transport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from deepspeed_operator.reconcile.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.pods import PodView
 from deepspeed_operator.reconcile.starting import (
     addresses,
+    agent_due,
     ask_agent,
     children,
     deadline,
@@ -19,6 +20,7 @@ from deepspeed_operator.reconcile.starting import (
     obstacle,
 )
 from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
+from deepspeed_operator.reconcile.transport import at_the_end, reported
 from deepspeed_operator.render.installation import Installation
 
 _REFUSALS: Final[dict[str, State]] = {Reason.NAME_CONFLICT: State.INVALID, Reason.PODS_REFUSED: State.STARTING}
@@ -50,14 +52,17 @@ def complete(observed: Observed, gang: Gang) -> Outcome:
     verdict = Verdict(State.COMPLETE, Reason.COMPLETED, f"{pods} ended with success. Another spec.runId runs it again.")
     ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
     completed_at = max((at for at in ended if at is not None), default=observed.now)
-    result = {"completion_time": timestamp(completed_at), "workers": gang.workers}
+    transport = at_the_end(observed.job.status, gang)
+    result = {"completion_time": timestamp(completed_at), "workers": gang.workers, "transport": transport}
     return state(observed, verdict, check_at=observed.now, changes=result)
 
 
 def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     """Record the failure. Pods that still run are removed once it is written."""
     verdict = Verdict(State.FAILED, failure.reason, headline(failure))
-    result = {"completion_time": timestamp(observed.now), "failure": failure, "workers": gang.workers}
+    transport = at_the_end(observed.job.status, gang)
+    ended = {"completion_time": timestamp(observed.now), "workers": gang.workers}
+    result = {**ended, "failure": failure, "transport": transport}
     return state(observed, verdict, check_at=observed.now, changes=result)
 
 
@@ -73,7 +78,12 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
             return unchanged(observed, ConfirmMissing(unconfirmed))
         return fail(observed, gang, gone_pods(gang))
     actions = (*delete(gang.late), *addresses(observed, gang, installation))
-    return state(observed, _all_run(observed), gang=gang, actions=actions)
+    question = ask_agent(observed, gang)
+    if question:
+        return unchanged(observed, *actions, *question)
+    changes = {"transport": reported(observed)}
+    due = agent_due(observed, gang)
+    return state(observed, _all_run(observed), gang=gang, actions=actions, check_at=due, changes=changes)
 
 
 def _starting(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
@@ -82,7 +92,10 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
         question = ask_agent(observed, gang)
         if question:
             return unchanged(observed, *removals, *addresses(observed, gang, installation), *question)
-        return state(observed, _all_run(observed), gang=gang, actions=removals, changes=_reported(observed))
+        due = agent_due(observed, gang)
+        return state(
+            observed, _all_run(observed), gang=gang, actions=removals, check_at=due, changes=_reported(observed)
+        )
     until = deadline(observed, gang)
     if observed.now >= until:
         words = not_running_in_time(observed, gang)
@@ -166,7 +179,7 @@ def _all_run(observed: Observed) -> Verdict:
 def _reported(observed: Observed) -> dict[str, object]:
     """Return what rank 0's agent found out about the image."""
     report, status, declared = observed.facts.agent, observed.job.status, observed.job.spec.deepspeed_version
-    report = report or AgentReport(status.attempt or 0)
+    report = report or AgentReport(status.attempt or 0, observed.now)
     warnings = [Finding(level=Level.WARNING, path="spec.training", message=words) for words in report.warnings]
     if declared is not None and report.deepspeed_version not in {None, declared}:
         words = f"the image has DeepSpeed {report.deepspeed_version}, the job declares {declared}"
@@ -174,5 +187,6 @@ def _reported(observed: Observed) -> dict[str, object]:
         warnings.append(Finding(level=Level.WARNING, path="spec.deepspeedVersion", message=words, fix=fix))
     return {
         "deepspeed_version": report.deepspeed_version or status.deepspeed_version,
+        "transport": reported(observed),
         "findings": [*status.findings, *(each for each in warnings if each not in status.findings)],
     }

@@ -24,6 +24,8 @@ from deepspeed_operator.render.installation import Installation
 
 # The agents of a gang whose containers all run know better who is missing: they get to say it first.
 AGENTS_SAY_FIRST: Final = timedelta(seconds=30)
+READ_AGENT_EVERY: Final = timedelta(seconds=30)
+_LONGEST_SILENCE: Final = 4  # an agent that never answers is asked every 2^4 × 30 s in the end
 _PULL_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 )
@@ -63,11 +65,21 @@ def _attempt(observed: Observed, gang: Gang, source: Configuration | None, insta
 
 
 def ask_agent(observed: Observed, gang: Gang) -> tuple[Action, ...]:
-    """Return the question to rank 0's agent that comes before the attempt is said to run."""
-    facts, first = observed.facts, gang.pods.get(0)
-    if first is None or first.address is None or (facts.agent is not None and facts.agent.attempt == gang.attempt):
+    """Return the question to rank 0's agent: before the attempt is said to run, and then now and then."""
+    due, first = agent_due(observed, gang), gang.pods.get(0)
+    if due is None or due > observed.now or first is None or first.address is None:
         return ()
     return (ReadAgent(gang.attempt, first.address, ports(observed.job.metadata.uid, gang.attempt).agent),)
+
+
+def agent_due(observed: Observed, gang: Gang) -> datetime | None:
+    """Return when rank 0's agent is asked next; None if it cannot be."""
+    report, first = observed.facts.agent, gang.pods.get(0)
+    if first is None or first.address is None or first.finished:
+        return None
+    if report is None or report.attempt != gang.attempt:
+        return observed.now
+    return report.read_at + READ_AGENT_EVERY * 2 ** min(report.silent, _LONGEST_SILENCE)
 
 
 def obstacle(gang: Gang) -> Verdict | None:

@@ -55,6 +55,7 @@ class Simulation:
     trial_refusal: tuple[str, bool] | None = None
     refuse_pods: str | None = None
     agent: AgentReport | None = None
+    reads: list[datetime] = field(default_factory=list[datetime])
 
     def outcome(self) -> Outcome:
         return reconcile(Observed(self.job, tuple(self.pods.values()), self.facts, self.now), INSTALLATION)
@@ -125,7 +126,10 @@ class Simulation:
                 refusal, invalid = self.trial_refusal or (None, False)
                 self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now))
             case ReadAgent(attempt):
-                self.facts = replace(self.facts, agent=self.agent or AgentReport(attempt))
+                silent = self.facts.agent.silent + 1 if self.facts.agent is not None else 1
+                said = replace(self.agent, read_at=self.now) if self.agent is not None else None
+                self.facts = replace(self.facts, agent=said or AgentReport(attempt, self.now, silent))
+                self.reads.append(self.now)
             case ConfirmMissing(names):
                 missing = frozenset(name for name in names if name not in self.pods)
                 self.facts = replace(self.facts, confirmed_missing=missing)

@@ -259,7 +259,7 @@ def test_counters_alone_are_written_once_a_minute() -> None:
 
 def test_what_the_agent_found_reaches_status_with_the_news_that_the_ranks_run() -> None:
     simulation = started(deepspeedVersion="0.18.9")
-    simulation.agent = AgentReport(1, "0.19.8", ("/dev/shm has 64 MiB",))
+    simulation.agent = AgentReport(1, simulation.now, deepspeed_version="0.19.8", warnings=("/dev/shm has 64 MiB",))
     simulation.run_all()
     simulation.settle()
     status = simulation.job.status
