@@ -43,6 +43,7 @@ FULL: Json = {
         },
         "dsConfigFrom": {"configMap": "configs", "key": "ds.json"},
         "deepspeedVersion": "0.19.8",
+        "network": {"profile": "TCP", "interface": "eth0", "env": {"NCCL_DEBUG": "INFO"}},
         "sharedMemory": "16Gi",
         "parallelism": {"tensor": 1, "pipeline": 1, "sequence": 1, "expert": 1},
         "template": {"spec": {"containers": []}},
@@ -73,7 +74,7 @@ FULL: Json = {
         ],
     },
 }
-KINDS = ("minimum", "maximum", "minLength", "maxLength", "pattern", "enum", "minItems", "maxItems")
+KINDS = ("minimum", "maximum", "minLength", "maxLength", "pattern", "enum", "minItems", "maxItems", "maxProperties")
 # What the server says of a value that breaks a constraint of this kind.
 WORDS = {
     "minimum": "should be greater than or equal to {}",
@@ -84,6 +85,7 @@ WORDS = {
     "enum": "supported values: ",
     "minItems": "should have at least {} items",
     "maxItems": "must have at most {} items",
+    "maxProperties": "must have at most {} items",
     "required": "Required value",
 }
 
@@ -98,6 +100,8 @@ def constraints(schema: Json, path: str = "") -> Iterator[tuple[str, str, Any]]:
         yield from constraints(child, below)
     if "items" in schema:
         yield from constraints(schema["items"], f"{path}[]")
+    if "additionalProperties" in schema:
+        yield from constraints(schema["additionalProperties"], f"{path}.NCCL_DEBUG")
 
 
 CONSTRAINTS = list(constraints(root_schema()))
@@ -134,6 +138,7 @@ def breaking(path: str, kind: str, bound: Any) -> Json:
         "enum": lambda: "Nonsense",
         "minItems": list[Any],
         "maxItems": lambda: _items(body, path, bound + 1),
+        "maxProperties": lambda: {f"NCCL_{number}": "1" for number in range(bound + 1)},
         "required": lambda: None,
     }
     return edited(body, path, values[kind]())

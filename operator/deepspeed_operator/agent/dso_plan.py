@@ -39,6 +39,7 @@ class Plan:
         self.integration: str = raw["integration"]
         self.files: bool = raw["files"]
         self.deepspeed: str | None = raw["deepspeedVersion"]
+        self.environment: dict[str, str] = raw.get("environment", {})
         self.agent_port: int = raw["agentPort"]
         self.master_port: int = raw["masterPort"]
         self.deadline: float = raw["startupDeadlineSeconds"]
@@ -94,7 +95,11 @@ def load() -> Plan:
     with open(os.path.join(DIRECTORY, "plan.json"), encoding="utf-8") as plan, open(
         HOSTFILE, encoding="utf-8"
     ) as hosts:
-        return Plan(json.load(plan), hosts.read(), os.environ)
+        loaded = Plan(json.load(plan), hosts.read(), os.environ)
+    # The network profile's: what the image, the template or an entrypoint has set is never overridden.
+    for name, value in loaded.environment.items():
+        os.environ.setdefault(name, value)
+    return loaded
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:

@@ -93,6 +93,9 @@ def structural(node: JsonSchema, definitions: dict[str, JsonSchema]) -> JsonSche
         kept["properties"] = {key: structural(value, definitions) for key, value in kept["properties"].items()}
     if "items" in kept:
         kept["items"] = structural(kept["items"], definitions)
+    if isinstance(node.get("additionalProperties"), dict):
+        # A map: any key, and values of one type. A plain true or false is pydantic's way to say open or closed.
+        kept["additionalProperties"] = structural(node["additionalProperties"], definitions)
     return {key: kept[key] for key in sorted(kept, key=_reading_order)}
 
 

@@ -134,6 +134,43 @@ class Parallelism(Model):
     )
 
 
+class NetworkProfile(StrEnum):
+    """A fabric; render/network/profiles has a file of each."""
+
+    AUTO = "Auto"
+    TCP = "TCP"
+    NVLINK = "NVLink"
+
+
+class Network(Model):
+    """How the ranks reach each other."""
+
+    profile: NetworkProfile = Field(
+        default=NetworkProfile.AUTO,
+        description="The fabric that carries the collectives. Auto: nothing is set, the library chooses. Every other "
+        "profile adds what its fabric needs to the pods (variables, resources, capabilities, volumes, sidecars) and "
+        "makes a fabric that is missing an error instead of a slow network. What the template, the image or env "
+        "already say stays. docs/network.md lists them.",
+    )
+    interface: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=15,
+        pattern=r"^[a-zA-Z0-9][-._a-zA-Z0-9]*$",
+        description="Name of the interface in the pods over which the ranks find each other, and over which TCP "
+        "traffic goes: exactly this one, where the libraries themselves would take eth10 for eth1. Sets "
+        "NCCL_SOCKET_IFNAME, or the accelerator's counterpart, and GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME. "
+        "Unset: the libraries choose. Example: eth0",
+    )
+    env: dict[str, Annotated[str, Field(max_length=4096)]] = Field(
+        default={},
+        max_length=64,
+        description="Variables of the collective library, set for the trainer container. They win over the profile "
+        "and interface; spec.template's env wins over them. Unknown, misspelt and dangerous ones are listed in "
+        "status.findings. Example: {NCCL_DEBUG: INFO}",
+    )
+
+
 class Lifecycle(Model):
     """Limits in time."""
 
@@ -214,6 +251,7 @@ class DeepSpeedJobSpec(Model):
         description="How the program divides its ranks, where dsConfig does not say it: the batch arithmetic depends "
         "on it.",
     )
+    network: Network | None = Field(default=None, description="How the ranks reach each other.")
     shared_memory: Annotated[int | str, IntOrString(r"^[0-9]+(\.[0-9]+)?([EPTGM]i?|Ki|k)?$")] | None = Field(
         default=None,
         description="Size limit of /dev/shm, which NCCL, gloo and data loaders use. Unset: as much as the trainer "

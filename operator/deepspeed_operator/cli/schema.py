@@ -26,6 +26,7 @@ _SIZES: Final = {
     "maxLength": "have at most {} characters",
     "minItems": "have at least {} items",
     "maxItems": "have at most {} items",
+    "maxProperties": "have at most {} keys",
 }
 
 
@@ -56,7 +57,8 @@ def _wrong(value: object, schema: Schema, path: str) -> Iterator[Finding]:
         for position, item in enumerate(cast("list[object]", value)):
             yield from _wrong(item, schema["items"], f"{path}[{position}]")
     elif kind == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        yield from _wrong_fields(cast("dict[str, Any]", value), schema, path)
+        fields = cast("dict[str, Any]", value)
+        yield from _wrong_fields(fields, schema, path) if "properties" in schema else _wrong_map(fields, schema, path)
 
 
 def _wrong_fields(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Finding]:
@@ -73,6 +75,12 @@ def _wrong_fields(value: dict[str, Any], schema: Schema, path: str) -> Iterator[
     yield from below
     if not below:
         yield from broken_rules(value, schema)
+
+
+def _wrong_map(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Finding]:
+    for name, item in value.items():
+        shown = f".{name}" if re.fullmatch(r"[-\w]+", name) else f"[{quoted(name)}]"
+        yield from _wrong(item, schema["additionalProperties"], f"{path}{shown}")
 
 
 def _out_of_bounds(value: Any, schema: Schema, path: str) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """Extended resources that are accelerators: one unit is one slot, which runs one rank."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -11,40 +12,62 @@ from deepspeed_operator.plan.trainer import trainer_of
 DEFAULT_ACCELERATOR: Final = "nvidia.com/gpu"
 CPU: Final = "cpu"
 
-# Resource name, as the vendor's device plugin registers it → vendor.
-ACCELERATORS: Final[Mapping[str, str]] = {
-    "nvidia.com/gpu": "NVIDIA",
-    "nvidia.com/gpu.shared": "NVIDIA",
-    "nvidia.com/mig-*": "NVIDIA",
-    "amd.com/gpu": "AMD",
-    "gpu.intel.com/i915": "Intel",
-    "gpu.intel.com/xe": "Intel",
-    "habana.ai/gaudi": "Intel",
-    "huawei.com/Ascend*": "Huawei",
-    "cambricon.com/mlu*": "Cambricon",
-}
 
-# The same resources → what DeepSpeed calls the accelerator (DS_ACCELERATOR).
-_DEEPSPEED_NAMES: Final[Mapping[str, str]] = {
-    "nvidia.com/*": "cuda",
-    "amd.com/*": "rocm",
-    "gpu.intel.com/*": "xpu",
-    "habana.ai/*": "hpu",
-    "huawei.com/*": "npu",
-    "cambricon.com/*": "mlu",
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A collective library: how its variables begin, and which of them name an interface, in what form."""
+
+    name: str
+    prefix: str
+    interface: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """A kind of device: its vendor, its name in DeepSpeed (DS_ACCELERATOR), and its collective library."""
+
+    vendor: str
+    name: str
+    library: Library
+
+
+# A plain name is a prefix to NCCL, RCCL and Huawei's HCCL; with = it is exact. RCCL reads NCCL's variables.
+_NCCL: Final = Library("NCCL", "NCCL_", {"NCCL_SOCKET_IFNAME": "={}"})
+_RCCL: Final = Library("RCCL", "NCCL_", {"NCCL_SOCKET_IFNAME": "={}"})
+_ONECCL: Final = Library("oneCCL", "CCL_", {"CCL_KVS_IFACE": "{}", "FI_TCP_IFACE": "{}"})
+_GAUDI_HCCL: Final = Library("HCCL (Gaudi)", "HCCL_", {"HCCL_SOCKET_IFNAME": "{}"})
+_ASCEND_HCCL: Final = Library("HCCL (Ascend)", "HCCL_", {"HCCL_SOCKET_IFNAME": "={}"})
+_CNCL: Final = Library("CNCL", "CNCL_", {})
+_GLOO: Final = Library("gloo", "GLOO_", {})
+
+# Resource name, as the vendor's device plugin registers it → what it is.
+ACCELERATORS: Final[Mapping[str, Accelerator]] = {
+    "nvidia.com/gpu": Accelerator("NVIDIA", "cuda", _NCCL),
+    "nvidia.com/gpu.shared": Accelerator("NVIDIA", "cuda", _NCCL),
+    "nvidia.com/mig-*": Accelerator("NVIDIA", "cuda", _NCCL),
+    "amd.com/gpu": Accelerator("AMD", "rocm", _RCCL),
+    "gpu.intel.com/i915": Accelerator("Intel", "xpu", _ONECCL),
+    "gpu.intel.com/xe": Accelerator("Intel", "xpu", _ONECCL),
+    "habana.ai/gaudi": Accelerator("Intel", "hpu", _GAUDI_HCCL),
+    "huawei.com/Ascend*": Accelerator("Huawei", "npu", _ASCEND_HCCL),
+    "cambricon.com/mlu*": Accelerator("Cambricon", "mlu", _CNCL),
+}
+_LIBRARIES: Final[Mapping[str, Library]] = {
+    **{accelerator.name: accelerator.library for accelerator in ACCELERATORS.values()},
+    CPU: _GLOO,
 }
 _CHOICE: Final = "DS_ACCELERATOR"
 
 
-def vendor_of(resource: str) -> str | None:
-    """Return whose accelerator this resource is, None if it is none that we know."""
-    return next((vendor for name, vendor in ACCELERATORS.items() if fnmatchcase(resource, name)), None)
+def known_accelerator(resource: str) -> Accelerator | None:
+    """Return what kind of accelerator this resource is, None if it is none that we know."""
+    return next((found for name, found in ACCELERATORS.items() if fnmatchcase(resource, name)), None)
 
 
 def accelerator_limits(trainer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the accelerators that the container limits itself to, as written; a limit of 0 is one too."""
     limits = object_at(trainer, "resources", "limits")
-    return {name: quantity for name, quantity in limits.items() if vendor_of(name)}
+    return {name: quantity for name, quantity in limits.items() if known_accelerator(name)}
 
 
 def whole(quantity: object) -> int | None:
@@ -56,7 +79,7 @@ def whole(quantity: object) -> int | None:
 def needs_accelerator(trainer: Mapping[str, Any]) -> bool:
     """Without a word about accelerators, a slot is a GPU. A limit of 0, or a device claim, is a word."""
     named = [*object_at(trainer, "resources", "limits"), *object_at(trainer, "resources", "requests")]
-    return not any(vendor_of(name) for name in named) and not list_at(trainer, "resources", "claims")
+    return not any(known_accelerator(name) for name in named) and not list_at(trainer, "resources", "claims")
 
 
 def accelerator_of(spec: DeepSpeedJobSpec) -> str | None:
@@ -66,13 +89,15 @@ def accelerator_of(spec: DeepSpeedJobSpec) -> str | None:
     if chosen and isinstance(chosen[-1], str):
         return chosen[-1]
     if needs_accelerator(trainer):
-        return _name_of(DEFAULT_ACCELERATOR)
+        return ACCELERATORS[DEFAULT_ACCELERATOR].name
     limits = accelerator_limits(trainer)
-    names = {_name_of(resource) for resource, quantity in limits.items() if whole(quantity) != 0}
+    given = (known_accelerator(resource) for resource, quantity in limits.items() if whole(quantity) != 0)
+    names = {each.name for each in given if each is not None}
     if limits and not names:
         return CPU
     return names.pop() if len(names) == 1 else None
 
 
-def _name_of(resource: str) -> str:
-    return next(name for pattern, name in _DEEPSPEED_NAMES.items() if fnmatchcase(resource, pattern))
+def library_of(spec: DeepSpeedJobSpec) -> Library | None:
+    """Return the library that carries the ranks' collectives, None where the accelerator is not known."""
+    return _LIBRARIES.get(accelerator_of(spec) or "")

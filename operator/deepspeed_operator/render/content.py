@@ -9,6 +9,7 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.plan.ports import Ports
+from deepspeed_operator.render.network.environment import environment
 
 PROTOCOL: Final = 1
 DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
@@ -41,6 +42,7 @@ def plan_file(
         "integration": training.integration.value,
         "files": training.files is not None,
         "deepspeedVersion": deepspeed,
+        "environment": environment(spec),
         "agentPort": ports.agent,
         "masterPort": ports.master,
         "startupDeadlineSeconds": spec.startup_deadline_seconds,

@@ -23,6 +23,7 @@ from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at, present
 from deepspeed_operator.plan.accelerators import DEFAULT_ACCELERATOR, needs_accelerator
 from deepspeed_operator.plan.trainer import trainer_of
+from deepspeed_operator.render.network.environment import chosen_variables
 
 AGENT_COMMAND = ("python3", "-u", AGENT)
 # The agent copies the configuration beside the user's files, so nothing needs to be mounted there.
@@ -37,7 +38,8 @@ def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_po
         container["args"] = list(AGENT_COMMAND)
     else:
         container["command"] = list(AGENT_COMMAND)
-    container["env"] = [*list_at(template, "env"), *_downward_variables()]
+    chosen = [{"name": name, "value": value} for name, value in chosen_variables(spec).items()]
+    container["env"] = [*list_at(template, "env"), *chosen, *_downward_variables()]
     container["volumeMounts"] = [*list_at(template, "volumeMounts"), *_mounts(spec, template, has_config)]
     if needs_accelerator(template):
         limits = {**object_at(template, "resources", "limits"), DEFAULT_ACCELERATOR: str(world.slots_per_node)}

@@ -41,6 +41,13 @@ def test_each_rank_has_its_place_in_the_world(gang: Make) -> None:
     assert not {"NNODES", "NPROC_PER_NODE", "PET_NNODES", "ACCELERATE_USE_DEEPSPEED"} & set(last)
 
 
+def test_the_networks_variables_yield_to_what_the_container_has(gang: Make) -> None:
+    variables = {"NCCL_NET": "IB", "NCCL_IB_TC": "41", "NCCL_DEBUG": "INFO"}
+    (ended,) = gang(script=PRINT_ENVIRONMENT, plan={"environment": variables}).run(NCCL_NET="Socket", NCCL_DEBUG="")
+    (env,) = ended.environments
+    assert {name: env[name] for name in variables} == {"NCCL_NET": "Socket", "NCCL_IB_TC": "41", "NCCL_DEBUG": ""}
+
+
 WORLD = {
     "LOCAL_RANK": "1",
     "WORLD_SIZE": "4",

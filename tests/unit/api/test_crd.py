@@ -29,6 +29,8 @@ def nodes(schema: Node, path: str = "") -> Iterator[tuple[str, Node]]:
         yield from nodes(child, f"{path}.{name}")
     if "items" in schema:
         yield from nodes(schema["items"], f"{path}[]")
+    if "additionalProperties" in schema:
+        yield from nodes(schema["additionalProperties"], f"{path}{{}}")
 
 
 ALL_NODES = dict(nodes(root_schema()))
@@ -67,24 +69,25 @@ def test_no_node_has_what_a_structural_schema_may_not() -> None:
         "const",
         "title",
         "examples",
-        "additionalProperties",
     }
     for path, node in ALL_NODES.items():
         assert not forbidden & node.keys(), path
 
 
-def test_objects_name_their_fields_or_are_free_form() -> None:
+def test_objects_name_their_fields_or_are_bounded_maps_or_free_form() -> None:
     free = {path for path, node in OURS.items() if node.get("x-kubernetes-preserve-unknown-fields")}
     assert free == {".spec.dsConfig", ".spec.template"}
+    maps = {path: node for path, node in OURS.items() if "additionalProperties" in node}
+    assert all(node.get("maxProperties") and "properties" not in node for node in maps.values())
     for path, node in OURS.items():
-        if node.get("type") == "object" and path not in free:
+        if node.get("type") == "object" and path not in {*free, *maps}:
             assert node["properties"], path
             assert set(node.get("required", [])) <= node["properties"].keys(), path
 
 
 def test_every_field_is_described() -> None:
     for path, node in OURS.items():
-        if path and not path.endswith("[]"):
+        if path and not path.endswith(("[]", "{}")):
             assert len(node.get("description", "").split()) > 1, path
 
 

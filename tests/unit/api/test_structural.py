@@ -33,6 +33,10 @@ TYPES: list[tuple[Any, dict[str, Any]]] = [
         {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "atomic"},
     ),
     (
+        Annotated[dict[str, int], Field(max_length=2)],
+        {"type": "object", "additionalProperties": {"type": "integer", "format": "int64"}, "maxProperties": 2},
+    ),
+    (
         Annotated[dict[str, Any], FreeForm()],
         {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     ),

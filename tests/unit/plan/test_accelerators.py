@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.plan.accelerators import accelerator_of
+from deepspeed_operator.plan.accelerators import accelerator_of, library_of
 
 
 def spec_with(**trainer: Any) -> DeepSpeedJobSpec:
@@ -43,3 +43,21 @@ def test_the_accelerator(trainer: dict[str, Any], name: str | None) -> None:
 
 def test_without_a_template_a_slot_is_a_gpu() -> None:
     assert accelerator_of(DeepSpeedJobSpec.model_validate({"training": {"script": "train.py"}})) == "cuda"
+
+
+LIBRARIES: list[tuple[dict[str, Any], str | None, str | None]] = [
+    (limits(nvidia_com__gpu=8), "NCCL", "NCCL_"),
+    ({"resources": {"limits": {"nvidia.com/mig-3g.40gb": 2}}}, "NCCL", "NCCL_"),
+    (limits(amd_com__gpu=8), "RCCL", "NCCL_"),
+    (limits(gpu_intel_com__i915=2), "oneCCL", "CCL_"),
+    (limits(habana_ai__gaudi=8), "HCCL (Gaudi)", "HCCL_"),
+    (limits(huawei_com__Ascend910=8), "HCCL (Ascend)", "HCCL_"),
+    (limits(nvidia_com__gpu=0), "gloo", "GLOO_"),
+    ({"resources": {"claims": [{"name": "gpu"}]}}, None, None),
+]
+
+
+@pytest.mark.parametrize(("trainer", "name", "prefix"), LIBRARIES)
+def test_the_collective_library(trainer: dict[str, Any], name: str | None, prefix: str | None) -> None:
+    library = library_of(spec_with(**trainer))
+    assert (library and library.name, library and library.prefix) == (name, prefix)
