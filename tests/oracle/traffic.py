@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.oracle import rootfs
@@ -17,15 +17,19 @@ NAMES = {
 }
 
 
-def counted(
-    version: str, world: int, layers: Sequence[tuple[int, int]], configs: Sequence[Mapping[str, Any]]
-) -> list[dict[str, int]]:
-    """Bytes of each collective in one step of linear layers, for each configuration."""
+def counted(version: str, world: int, cases: Sequence[Mapping[str, Any]]) -> list[dict[tuple[str, int], int]]:
+    """Bytes of each collective and number of ranks in one step of linear layers, for each case."""
     rootfs.installed(version)
-    asked = json.dumps({"world": world, "layers": layers, "configs": configs})
+    asked = json.dumps({"world": world, "cases": cases})
     done = subprocess.run(
         rootfs.command(version, "traffic.py"), input=asked, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     answers: list[dict[str, int]] = json.loads(done.stdout)
-    return [{NAMES[name]: size for name, size in answer.items()} for answer in answers]
+    return [dict(_named(answer)) for answer in answers]
+
+
+def _named(answer: Mapping[str, int]) -> Iterator[tuple[tuple[str, int], int]]:
+    for key, size in answer.items():
+        name, _, ranks = key.partition(" ")
+        yield (NAMES[name], int(ranks)), size

@@ -4,66 +4,90 @@ The terms are compared with DeepSpeed's own calls in tests/oracle/test_traffic.p
 total a lower bound, and is named in `unproven`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
-from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
-from deepspeed_operator.plan.gathers import Limits, gathered, persistent
-from deepspeed_operator.plan.model import Model
+from deepspeed_operator.plan.gathers import Gather, Limits, gathered, persistent
+from deepspeed_operator.plan.groups import Group, Groups, groups_of
+from deepspeed_operator.plan.model import Model, Tensor
+from deepspeed_operator.plan.unproven import device_of, unproven
 
-PROVEN_VERSIONS: Final = ("0.15.4", "0.19.8")
 ALL_REDUCE: Final = "all-reduce"
 REDUCE: Final = "reduce"
 ALL_GATHER: Final = "all-gather"
 REDUCE_SCATTER: Final = "reduce-scatter"
+ALL_TO_ALL: Final = "all-to-all"
+SEND: Final = "send"
 # How often the payload passes through a rank's link, in units of (ranks − 1) ÷ ranks.
-_PASSES: Final = {ALL_REDUCE: 2, REDUCE: 1, ALL_GATHER: 1, REDUCE_SCATTER: 1}
+_PASSES: Final = {ALL_REDUCE: 2, REDUCE: 1, ALL_GATHER: 1, REDUCE_SCATTER: 1, ALL_TO_ALL: 1}
 _FP32: Final = ("fp32", "float32", "torch.float32", "float")
 _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
-# Optimizers that reduce by themselves, or more than their gradients.
-_OTHER_OPTIMIZERS: Final = ("OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Muon")
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Bytes of the whole tensor, over all calls of a step, among the data-parallel ranks."""
+    """Bytes of the whole tensor, over all calls of a step, among the ranks of one group."""
 
     collective: str
     payload: int
     what: str
+    group: Group
+    calls: int = 1
+
+    @property
+    def wire(self) -> float:
+        """Bytes that pass each way through a rank's link, as rings do it."""
+        if self.collective == SEND:
+            return self.payload
+        return _PASSES[self.collective] * (self.group.ranks - 1) / self.group.ranks * self.payload
+
+    @property
+    def between_nodes(self) -> float:
+        """Bytes that pass each way through a node's network: a ring crosses it once, for each group that does."""
+        return self.wire * self.group.sharing if self.group.nodes > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
+    """`ranks` see different samples."""
+
     ranks: int
     terms: tuple[Term, ...]
     unproven: tuple[str, ...]
 
     def payload(self) -> dict[str, int]:
         """Return the payload of each collective."""
-        totals: dict[str, int] = {}
+        totals: Counter[str] = Counter()
         for term in self.terms:
-            totals[term.collective] = totals.get(term.collective, 0) + term.payload
-        return totals
+            totals[term.collective] += term.payload
+        return dict(totals)
+
+    def payload_by_size(self) -> dict[tuple[str, int], int]:
+        """Return the payload of each collective and number of ranks."""
+        totals: Counter[tuple[str, int]] = Counter()
+        for term in self.terms:
+            totals[term.collective, term.group.ranks] += term.payload
+        return dict(totals)
 
     @property
     def wire(self) -> float:
-        """Bytes that pass each way through a rank's link, as rings do it."""
-        return sum(self.wire_of(collective) for collective in _PASSES)
+        """Bytes that pass each way through a rank's link, inside its node or out of it."""
+        return sum(term.wire for term in self.terms)
 
-    def wire_of(self, collective: str) -> float:
-        """The part of one collective."""
-        share = (self.ranks - 1) / self.ranks
-        return _PASSES[collective] * share * self.payload().get(collective, 0)
+    @property
+    def between_nodes(self) -> float:
+        """Bytes that pass each way through a node's network."""
+        return sum(term.between_nodes for term in self.terms)
 
 
-def communication(setup: Setup, model: Model, accumulation: int) -> Traffic:
-    """Return what a step of `accumulation` micro steps costs."""
-    ranks = setup.division.shards or setup.world
-    terms = () if ranks == 1 else tuple(_terms(setup, model, accumulation, ranks))
-    return Traffic(ranks, terms, tuple(_unproven(setup, model)))
+def communication(setup: Setup, model: Model, accumulation: int, *, slots: int | None = None) -> Traffic:
+    """Return what a step of `accumulation` micro steps costs, with `slots` ranks on a node."""
+    groups = groups_of(setup, slots)
+    terms = tuple(term for term in _terms(setup, model, accumulation, groups) if term.group.ranks > 1)
+    return Traffic(setup.division.shards or setup.world, terms, tuple(unproven(setup, model)))
 
 
 def model_bytes(setup: Setup) -> int:
@@ -71,48 +95,100 @@ def model_bytes(setup: Setup) -> int:
     return 2 if setup.bf16 or setup.fp16 else 4
 
 
-def _terms(setup: Setup, model: Model, accumulation: int, ranks: int) -> Iterator[Term]:
+def _terms(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Iterator[Term]:
     stage, width = setup.stage, model_bytes(setup)
     asked = setup.plain("communication_data_type")
-    reduced = model.parameters * (_BYTES.get(str(asked).lower(), width) if asked else width)
+    trained = model.trained // _parts(setup)
+    reduced = trained * (_BYTES.get(str(asked).lower(), width) if asked else width)
+    buckets = -(-trained // int(setup.value(ZERO, "reduce_bucket_size") or _BUCKET))
     if stage == 0:
-        yield Term(ALL_REDUCE, reduced, "gradients, once a step")
+        yield Term(ALL_REDUCE, reduced, "gradients, once a step", groups.data, buckets)
         if replaced_by_bf16_optimizer(setup):
-            yield Term(ALL_GATHER, model.parameters * width, "parameters after the step")
+            yield Term(ALL_GATHER, trained * width, "parameters after the step", groups.data)
     elif stage < 3:
-        single = setup.on(ZERO, "reduce_scatter") and not setup.on(ZERO, "use_multi_rank_bucket_allreduce")
-        single = single and not _bf16_optimizer(setup)
         times = accumulation if stage == 2 else 1
         how = f"gradients, at each of {accumulation} micro steps" if stage == 2 else "gradients, once a step"
-        yield Term(REDUCE if single else ALL_REDUCE, reduced * times, how)
-        yield Term(ALL_GATHER, model.parameters * width, "parameters after the step")
+        # Each bucket is reduced in parts, to the ranks that own them.
+        single, calls = _to_single_ranks(setup), buckets * times
+        calls *= groups.data.ranks if single else 1
+        yield Term(REDUCE if single else ALL_REDUCE, reduced * times, how, groups.data, calls)
+        gathers = -(-trained // int(setup.value(ZERO, "allgather_bucket_size") or _BUCKET))
+        yield Term(ALL_GATHER, trained * width, "parameters after the step", groups.data, gathers)
     else:
-        yield from _stage_3(setup, model, accumulation, reduced, ranks)
+        yield from _stage_3(setup, model, accumulation, groups)
+        scattered = (
+            reduced * accumulation // (_QUANTIZED_GRADIENTS if setup.on(ZERO, "zero_quantized_gradients") else 1)
+        )
+        how = f"gradients, at each of {accumulation} micro steps"
+        yield Term(REDUCE_SCATTER, scattered, how, groups.data, buckets * accumulation)
 
 
-def _stage_3(setup: Setup, model: Model, accumulation: int, reduced: int, ranks: int) -> Iterator[Term]:
-    width = model_bytes(setup)
-    limits = Limits(*(int(setup.value(ZERO, name)) for name in _LIMITS))
-    if model.modules:
-        kept = persistent(model.modules, *(int(setup.value(ZERO, name)) for name in _PERSISTENCE))
-        stays = setup.schema.numbers < _RELEASES_FIRST_MODULE
-        gathers = gathered(model.modules, kept, limits, accumulation, first_stays=stays)
-        elements = sum(_padded(tensor.elements, ranks) for tensor in gathers)
-        held = sum(_padded(tensor.elements, ranks) for tensor in kept)
-    else:
+def _parts(setup: Setup) -> int:
+    """How many ranks divide the model at most: what all of them hold is left out."""
+    division = setup.division
+    return division.tensor * division.pipeline * division.expert
+
+
+def _to_single_ranks(setup: Setup) -> bool:
+    """Whether parts of a bucket are reduced to the ranks that own them, and not all to all."""
+    asked = setup.on(ZERO, "reduce_scatter") and not setup.on(ZERO, "use_multi_rank_bucket_allreduce")
+    return asked and setup.on(ZERO, "contiguous_gradients") and not _bf16_optimizer(setup)
+
+
+def _stage_3(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Iterator[Term]:
+    # int8 is half of what is gathered in 16 bits; its scales come on top.
+    width = model_bytes(setup) // (2 if setup.on(ZERO, "zero_quantized_weights") else 1)
+    parts, ranks = _parts(setup), groups.data.ranks
+    if not model.modules:
         # Without modules: what is gathered at least, once for forward and backward.
-        elements, held = model.parameters * accumulation, 0
-    yield Term(ALL_GATHER, elements * width, f"parameters, at each of {accumulation} micro steps")
+        payload = model.parameters // parts * accumulation * width
+        yield Term(ALL_GATHER, payload, f"parameters, at each of {accumulation} micro steps", groups.data)
+        return
+    kept, gathers = simulated(setup, model, accumulation)
+    far, near = _far_and_near(gathers) if groups.near.ranks > 1 else (gathers, [])
+    how = "parameters, once a step" if near else f"parameters, at each of {accumulation} micro steps"
+    yield Term(ALL_GATHER, _elements(far, ranks) // parts * width, how, groups.data, len(far))
+    if near:
+        size = _elements(near, ranks) // parts * width
+        yield Term(ALL_GATHER, size, "parameters, from the copy near by", groups.near, len(near))
+    held = sum(_padded(tensor.elements, ranks) for tensor in kept)
     if held:
-        yield Term(ALL_GATHER, held * width, "small parameters, once a step")
-    yield Term(REDUCE_SCATTER, reduced * accumulation, f"gradients, at each of {accumulation} micro steps")
+        yield Term(ALL_GATHER, held // parts * width, "small parameters, once a step", groups.data)
 
 
+def simulated(setup: Setup, model: Model, accumulation: int) -> tuple[frozenset[Tensor], list[Gather]]:
+    """Return the parameters that stay whole, and what stage 3 gathers in a step of a model whose modules are known."""
+    limits = Limits(*(int(setup.value(ZERO, name)) for name in _LIMITS))
+    kept = persistent(model.modules, *(int(setup.value(ZERO, name)) for name in _PERSISTENCE))
+    stays = setup.schema.numbers < _RELEASES_FIRST_MODULE
+    return kept, gathered(model.modules, kept, limits, accumulation, first_stays=stays)
+
+
+def _far_and_near(gathers: list[Gather]) -> tuple[list[Gather], list[Gather]]:
+    """Divide by whether a part of each parameter is near by: once it was gathered after a step; frozen ones always."""
+    seen: set[Tensor] = set()
+    far: list[Gather] = []
+    near: list[Gather] = []
+    for gather in gathers:
+        missing = tuple(tensor for tensor in gather if tensor.trained and tensor not in seen)
+        there = tuple(tensor for tensor in gather if tensor not in missing)
+        far += [missing] if missing else []
+        near += [there] if there else []
+        seen.update(gather)
+    return far, near
+
+
+def _elements(gathers: list[Gather], ranks: int) -> int:
+    return sum(_padded(tensor.elements, ranks) for gather in gathers for tensor in gather)
+
+
+# DeepSpeed's own default, where a stage knows no such key.
+_BUCKET: Final = 500_000_000
+# int4 beside 16 bits; its scales come on top.
+_QUANTIZED_GRADIENTS: Final = 4
 # The first version known to let go of the first module after a backward pass.
 _RELEASES_FIRST_MODULE: Final = (0, 19, 8)
 _LIMITS: Final = ("max_live_parameters", "max_reuse_distance", "prefetch_bucket_size")
-# Limits that the Hugging Face Trainer writes for "auto".
-_FILLED: Final = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
 _PERSISTENCE: Final = ("param_persistence_threshold", "model_persistence_threshold")
 
 
@@ -137,59 +213,3 @@ def accumulates_in_fp32(setup: Setup) -> bool:
 def offloads(setup: Setup) -> bool:
     device = device_of(setup, "offload_optimizer")
     return setup.stage > 0 and (device not in (None, "none") or setup.on(ZERO, "cpu_offload"))
-
-
-def device_of(setup: Setup, section: str) -> str | None:
-    """Return where optimizer states or parameters are put, None for where they are used."""
-    found: Any = setup.value(ZERO, section)
-    device: Any = cast(Mapping[str, Any], found).get("device") if isinstance(found, Mapping) else None
-    return str(getattr(device, "value", device)) if device is not None else None
-
-
-def _unproven(setup: Setup, model: Model) -> Iterator[str]:
-    if setup.schema.version not in PROVEN_VERSIONS:
-        yield f"DeepSpeed {setup.schema.version} (counted: {', '.join(PROVEN_VERSIONS)})"
-    if setup.fp16:
-        yield "fp16"
-    if setup.stage == 3 and not model.modules:
-        yield "stage 3 of a model whose modules are not known"
-    if setup.stage == 3 and model.parameters != sum(tensor.elements for module in model.modules for tensor in module):
-        yield "tied parameters at stage 3"
-    division = setup.division
-    sizes = {"tensor": division.tensor, "pipeline": division.pipeline, "sequence": division.sequence}
-    yield from (f"{name} parallelism" for name, size in {**sizes, "expert": division.expert}.items() if size > 1)
-    yield from _unproven_options(setup)
-
-
-def _unproven_options(setup: Setup) -> Iterator[str]:
-    changed: dict[str, Any] = {
-        "zero_hpz_partition_size": 1,
-        "zero_quantized_weights": False,
-        "zero_quantized_gradients": False,
-        "zero_quantized_nontrainable_weights": False,
-        "use_all_reduce_for_fetch_params": False,
-        "module_granularity_threshold": 0,
-    }
-    yield from (name for name, default in changed.items() if setup.value(ZERO, name) not in (None, default))
-    yield from (name for name in ("offload_optimizer", "offload_param") if device_of(setup, name) not in (None, "none"))
-    yield from (name for name in ("cpu_offload", "cpu_offload_param") if setup.on(ZERO, name))
-    if setup.stage and not setup.on(ZERO, "contiguous_gradients"):
-        yield "contiguous_gradients: false"
-    if setup.stage == 3:
-        yield from _unproven_at_stage_3(setup)
-    if setup.value(ZERO, "zenflow") is not None:
-        yield "zenflow"
-    if setup.section("optimizer").get("type") in _OTHER_OPTIMIZERS:
-        yield f"the optimizer {setup.section('optimizer')['type']}"
-    yield from (name for name in ("sparse_gradients", "elasticity") if setup.config.get(name))
-    yield from (name for name in ("torch_autocast", "compile", "amp") if setup.section(name).get("enabled"))
-    if setup.section("compile").get("deepcompile"):
-        yield "deepcompile"
-
-
-def _unproven_at_stage_3(setup: Setup) -> Iterator[str]:
-    if not setup.on(ZERO, "reduce_scatter"):
-        yield "reduce_scatter: false at stage 3"
-    if not setup.value(ZERO, "max_reuse_distance") and setup.value(ZERO, "prefetch_bucket_size"):
-        yield "stage3_max_reuse_distance: 0 while prefetching"
-    yield from (f"{key}: auto" for key, value in setup.section(ZERO).items() if value == AUTO and key in _FILLED)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from deepspeed_operator.plan.model import Module, Tensor
 
+# What one collective gathers.
+Gather = tuple[Tensor, ...]
 _NEVER = -1
 # Step of a micro step → what is let go after it.
 _Releases = dict[int, set[Tensor]]
@@ -37,7 +39,7 @@ def persistent(modules: Sequence[Module], threshold: int, model_threshold: int) 
 
 def gathered(
     modules: Sequence[Module], kept: frozenset[Tensor], limits: Limits, micro_steps: int, *, first_stays: bool
-) -> list[Tensor]:
+) -> list[Gather]:
     """Return what the micro steps of an optimizer step gather, once the order of modules has been recorded.
 
     `first_stays`: after a backward pass, the first module's parameters stay until they are used again. Its input needs
@@ -48,7 +50,7 @@ def gathered(
     releases: _Releases = {}
     # What is released after a module is decided once, in the micro step after the recorded one: the training's second.
     _MicroStep(order, kept, limits, first if micro_steps > 1 else set(), releases).run(first_stays=first_stays)
-    gathers: list[Tensor] = []
+    gathers: list[Gather] = []
     left: set[Tensor] = set()
     for _ in range(micro_steps):
         step = _MicroStep(order, kept, limits, left, releases)
@@ -75,7 +77,7 @@ class _MicroStep:
         self.available = left | kept
         self.releases = releases
         self.live = 0  # what an earlier micro step left is not counted, and its release is
-        self.gathers: list[Tensor] = []
+        self.gathers: list[Gather] = []
 
     def run(self, *, first_stays: bool) -> None:
         last = len(self.order) - 1
@@ -88,8 +90,8 @@ class _MicroStep:
                 self._release(module, step + 1)
 
     def _gather(self, tensors: Sequence[Tensor]) -> None:
-        missing = [tensor for tensor in tensors if tensor not in self.available]
-        self.gathers += missing
+        missing = tuple(tensor for tensor in tensors if tensor not in self.available)
+        self.gathers += [missing] if missing else []
         self.available.update(missing)
         self.live += sum(tensor.elements for tensor in missing)
 

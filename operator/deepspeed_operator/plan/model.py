@@ -28,6 +28,7 @@ class Tensor:
 
     name: str
     elements: int
+    trained: bool = True
 
 
 Module = tuple[Tensor, ...]
@@ -52,6 +53,15 @@ class Model:
     modules: tuple[Module, ...]
     shape: Shape | None
     facts: tuple[Fact, ...]
+    trainable: int | None = None
+
+    @property
+    def trained(self) -> int:
+        """Parameters that have gradients: all, where nothing else is said."""
+        if self.trainable is not None:
+            return self.trainable
+        frozen = {tensor.name: tensor.elements for module in self.modules for tensor in module if not tensor.trained}
+        return self.parameters - sum(frozen.values())
 
 
 class UnknownModelError(ValueError):

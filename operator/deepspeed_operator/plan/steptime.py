@@ -44,7 +44,8 @@ def step_time(setup: Setup, traffic: Traffic, speeds: Speeds, accumulation: int,
     bandwidth = speeds.network if nodes > 1 else speeds.interconnect
     if speeds.micro_step is None or (bandwidth is None and traffic.wire):
         return None
-    communication = (traffic.wire + (_REDUCES - 1) * traffic.wire_of(REDUCE)) / bandwidth if bandwidth else 0.0
+    reduces = sum(term.wire for term in traffic.terms if term.collective == REDUCE)
+    communication = (traffic.wire + (_REDUCES - 1) * reduces) / bandwidth if bandwidth else 0.0
     unproven = (*traffic.unproven, *_unproven(setup, traffic, nodes))
     return StepTime(speeds.micro_step * accumulation, communication, unproven)
 

@@ -1,4 +1,7 @@
-"""What DeepSpeed passes to torch.distributed in one optimizer step, on gloo: {world, layers, configs} → bytes."""
+"""What DeepSpeed passes to torch.distributed in a step, on gloo: {world, cases} → bytes by "collective ranks".
+
+A case is {layers, frozen, tied, config}: linear layers, of which some are not trained, and the last may be the first.
+"""
 
 # DeepSpeed is there only.
 # pyright: basic, reportMissingImports=false
@@ -27,6 +30,11 @@ import torch.distributed  # noqa: E402
 # Its own all-reduce between CPUs would be compiled first, and is not what GPUs use.
 vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
 
+# Half precision is for GPUs only, it says; to be counted, the CPU does it well enough.
+_cpu = type(deepspeed.accelerator.get_accelerator())
+_cpu.is_fp16_supported = lambda _: True
+_cpu.supported_dtypes = lambda _: [torch.float, torch.bfloat16, torch.float16]
+
 # Below it are flags, norms and persistent parameters, whose cost is their number and not their size.
 _SMALLEST = 64 * 1024
 # Collective → index of the tensor that is as large as the group's whole data.
@@ -49,7 +57,7 @@ def _counted(counts: Counter[str]) -> None:
             )
             size = tensor.numel() * tensor.element_size()
             if size > _SMALLEST:
-                counts[_name] += size
+                counts[f"{_name} {torch.distributed.get_world_size(kwargs.get('group'))}"] += size
             return _original(*args, **kwargs)
 
         setattr(torch.distributed, name, wrapper)
@@ -62,11 +70,22 @@ def _step(engine: Any, width: int, accumulation: int, dtype: torch.dtype) -> Non
         engine.step()
 
 
-def _traffic(config: dict[str, Any], layers: list[list[int]], counts: Counter[str]) -> dict[str, int]:
+def _model(layers: list[list[int]], frozen: list[int], tied: bool) -> torch.nn.Module:
     torch.manual_seed(_SEED)
     model = torch.nn.Sequential(*(torch.nn.Linear(*layer) for layer in layers))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    dtype = torch.bfloat16 if config.get("bf16", {}).get("enabled") else torch.float32
+    for index in frozen:
+        model[index].requires_grad_(False)
+    if tied:
+        model[-1].weight = model[0].weight
+    return model
+
+
+def _traffic(case: dict[str, Any], counts: Counter[str]) -> dict[str, int]:
+    config, layers = case["config"], case["layers"]
+    model = _model(layers, case["frozen"], case["tied"])
+    optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-4)
+    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    dtype = next((kind for name, kind in kinds.items() if config.get(name, {}).get("enabled")), torch.float32)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     accumulation = config["gradient_accumulation_steps"]
     # Stage 3 records the order of modules in the first two micro steps.
@@ -85,7 +104,7 @@ def _rank(rank: int, world: int, meeting: str, asked: dict[str, Any]) -> None:
     deepspeed.init_distributed(
         "gloo", auto_mpi_discovery=False, init_method=f"file://{meeting}", rank=rank, world_size=world
     )
-    answers = [_traffic(config, asked["layers"], counts) for config in asked["configs"]]
+    answers = [_traffic(case, counts) for case in asked["cases"]]
     if rank == 0:
         os.write(_stdout, json.dumps(answers).encode())
     torch.distributed.destroy_process_group()

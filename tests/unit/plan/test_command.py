@@ -71,10 +71,12 @@ def test_people_read_the_change_its_gain_and_its_caveat(config: Path) -> None:
 
 
 def test_a_total_that_leaves_something_out_is_marked_and_says_what(config: Path) -> None:
-    config.write_text(json.dumps({**CONFIG, "fp16": {"enabled": True}, "bf16": {"enabled": False}}))
+    config.write_text(
+        json.dumps({**CONFIG, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}})
+    )
     out = dsjob("plan", config, "--parameters", "1e9", "--slots", 2).stdout
     assert "≥ 9.00 GB" in out
-    assert "≥: not counted with fp16" in out
+    assert "≥: not counted with offload_optimizer to nvme" in out
 
 
 def test_facts_come_with_their_source(config: Path, tmp_path: Path) -> None:
