@@ -1,0 +1,93 @@
+"""The process that `bench.gpu.timing` asks: one fabric, all configurations one after the other."""
+
+# pyright: basic, reportMissingImports=false
+
+import contextlib
+import gc
+import statistics
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from bench.gpu.inside import answers, collectives, device, model, traffic, world
+
+# Steps with a wait after each phase, and therefore without overlap.
+_PHASED = 2
+
+
+def _measure(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    counter = traffic.Counter()
+    here = world.join()
+    about = {"fabric": asked["fabric"], "nodes": asked["nodes"], "world": world.size(), **model.versions()}
+    for line in _lines(asked, here, counter):
+        yield {**about, **line}
+
+
+def _lines(asked: dict[str, Any], here: torch.device, counter: traffic.Counter) -> Iterator[dict[str, Any]]:
+    if asked["calibrate"]:
+        yield {"collectives": collectives.sweep(here, 2**30 if device.CUDA else 2**22)}
+        _release()
+    for record in asked["records"]:
+        begun = time.perf_counter()
+        try:
+            found = _steps(record, here, asked["timed"], counter)
+        except Exception as error:
+            traceback.print_exc()
+            found = {"failed": f"{type(error).__name__}: {error}"[:1000]}
+        yield {**record, **found, "took": round(time.perf_counter() - begun, 1)}
+        _release()
+
+
+def _steps(record: dict[str, Any], here: torch.device, timed: int, counter: traffic.Counter) -> dict[str, Any]:
+    engine = model.engine_of(record, model.build(record, here))
+    batch, accumulation = model.batch(record, here), record["accumulation"]
+    # Stage 3 records the order of modules in the first two steps.
+    for _ in range(3 if record["stage"] == 3 else 2):
+        _step(engine, batch, accumulation)
+    times = [device.timed(lambda: _step(engine, batch, accumulation)) for _ in range(timed)]
+    phases = [_phases(engine, batch, accumulation) for _ in range(_PHASED if timed else 0)]
+    counter.begin()
+    _step(engine, batch, accumulation)
+    found = {"traffic": counter.end(), "memory": device.most_reserved(), **model.parameters(engine.module)}
+    if timed:
+        samples = record["micro"] * accumulation * world.size()
+        median = statistics.median(times)
+        found |= {"step_seconds": times, "median": median, "samples_per_second": samples / median}
+        found["phases"] = [list(map(statistics.median, zip(*each, strict=True))) for each in zip(*phases, strict=True)]
+    return found
+
+
+def _step(engine: Any, batch: dict[str, Any], accumulation: int) -> None:
+    for _ in range(accumulation):
+        engine.backward(engine(**batch).loss)
+        engine.step()
+
+
+def _phases(engine: Any, batch: dict[str, Any], accumulation: int) -> list[list[float]]:
+    """Seconds of forward pass, backward pass with its reduction, and optimizer step, of each micro step."""
+    found: list[list[float]] = []
+    for _ in range(accumulation):
+        losses: list[Any] = []
+        forward = device.timed(lambda losses=losses: losses.append(engine(**batch).loss))
+        backward = device.timed(lambda losses=losses: engine.backward(losses.pop()))
+        found.append([forward, backward, device.timed(engine.step)])
+    return found
+
+
+def _release() -> None:
+    """Take the memory from all tensors: an engine that has ended keeps GiBs, by hooks and cycles that nothing ends."""
+    gc.collect()
+    for each in gc.get_objects():
+        # Some tensors have no device, and some storages cannot be resized.
+        with contextlib.suppress(RuntimeError):
+            if type(each) in (torch.Tensor, torch.nn.Parameter) and each.device.type == "cuda":
+                each.untyped_storage().resize_(0)
+    gc.collect()
+    if device.CUDA:
+        torch.cuda.empty_cache()
+
+
+answers.run(_measure)

@@ -1,0 +1,47 @@
+"""Time and traffic of optimizer steps: many configurations in one process group, one group for each fabric.
+
+    torchrun --nproc-per-node 2 -m bench.gpu.timing --output timing.jsonl --table timing --fabrics nvlink tcp8
+
+One JSON line a configuration and fabric. `step_seconds` are the wall clock's, until the device has ended a step, after
+2 steps of warm-up (3 at stage 3); `phases` are seconds of forward pass, backward pass and optimizer step of each micro
+step, medians of two more steps with a wait after each; the last step's traffic is counted.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from bench.gpu import configurations, fabrics
+from bench.gpu.fresh import Item, measure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--table", choices=configurations.TABLES, default="timing")
+    parser.add_argument("--only", nargs="*", default=[], help="names, or patterns of names")
+    parser.add_argument("--fabrics", nargs="+", choices=fabrics.FABRICS, default=["nvlink"])
+    parser.add_argument("--timed", type=int, default=4, help="timed steps; 0 counts traffic only")
+    parser.add_argument("--seconds", type=float, default=300, help="the most that a fabric may take")
+    parser.add_argument("--rounds", type=int, default=1, help="how often all are measured, in turns")
+    parser.add_argument("--tiny", action="store_true", help="the same with a tiny model, for a dry run")
+    arguments = parser.parse_args()
+    table = configurations.TABLES[arguments.table]()
+    records = [each.record() for each in configurations.chosen(table, arguments.only, tiny=arguments.tiny)]
+    asked = {"records": records, "timed": arguments.timed, "calibrate": arguments.table == "calibration"}
+    rank = int(os.environ["RANK"])
+    items = [
+        Item(
+            fabric,
+            {**asked, "fabric": fabric, "nodes": fabrics.nodes(fabric)},
+            arguments.seconds,
+            fabrics.environment(fabric, rank),
+        )
+        for _ in range(arguments.rounds)
+        for fabric in arguments.fabrics
+    ]
+    measure("bench.gpu.inside.timing", items, arguments.output, budget=arguments.seconds * len(items))
+
+
+if __name__ == "__main__":
+    main()
