@@ -46,9 +46,9 @@ class Agents:
             for environment in environments
         ]
 
-    def wait(self, states: Callable[[], list[Json] | None], running: Callable[[list[Json]], None]) -> None:
-        """Wait until all have ended; `states` is asked until all ranks run, and `running` told what it answered."""
-        told = ending = False
+    def wait(self, look: Callable[[], None]) -> None:
+        """Wait until all have ended; `look` is called ten times a second, until they begin to end."""
+        ending = False
         while None in (codes := [process.poll() for process in self.processes]):
             if self.stopped_by and not ending:
                 ending = True
@@ -59,9 +59,8 @@ class Agents:
                 # One was killed, and its peers would find out only after their fence's seconds.
                 ending = True
                 self._signal(signal.SIGTERM)
-            if not told and not ending and (found := states()):
-                told = True
-                running(found)
+            if not ending:
+                look()
             time.sleep(_POLL_SECONDS)
         _end_orphans()
 

@@ -1,24 +1,29 @@
 """A job's life on this machine: what `dsjob run` prints, and how it ends."""
 
+import json
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from deepspeed_operator.api.names import ENV_INDEX, ENV_NODE, ENV_POD, ENV_POD_UID, pod_name
 from deepspeed_operator.api.spec import Launcher
 from deepspeed_operator.api.status import State
-from deepspeed_operator.api.untyped import Json, objects_at
+from deepspeed_operator.api.transport import Transport
+from deepspeed_operator.api.untyped import Json, object_at, objects_at
 from deepspeed_operator.cli.agents import Agents, state_of
 from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devices, divided
 from deepspeed_operator.cli.paint import Colour, painted
 from deepspeed_operator.plan.accelerators import CPU, accelerator_of
 from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, how
+from deepspeed_operator.reconcile.transport import transport_of
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.machine import ignored, loopback, variables
 
 _SIGNALLED: Final = 128
 _TAIL_LINES: Final = 20
+_ASK_SECONDS: Final = 1.0
 _COLOURS: Final[dict[State, Colour]] = {State.COMPLETE: "green", State.FAILED: "red"}
 
 
@@ -30,17 +35,9 @@ def train(attempt: Attempt, directory: Directory) -> int:
     where = f"{world.nodes} × {world.slots_per_node} ranks on this machine, in {directory.root}"
     _say(State.STARTING, f"{where}; agents on 127.0.0.1 and up, port {port}")
     agents = Agents(environments)
-
-    def states() -> list[Json] | None:
-        found: list[Json] = []
-        for index in range(world.nodes):
-            state = state_of(loopback(index), port)
-            if state is None or state.get("phase") != "Running":
-                return None
-            found.append(state)
-        return found
-
-    agents.wait(states, lambda found: _running(found, environments))
+    live = _Live(attempt, environments)
+    agents.wait(live.look)
+    live.tell_transport(_last_transport(directory))
     seconds = time.monotonic() - begun
     codes = [process.returncode for process in agents.processes]
     if not any(codes):
@@ -81,14 +78,46 @@ def _environments(attempt: Attempt, directory: Directory) -> list[dict[str, str]
     return environments
 
 
-def _running(states: Sequence[Json], environments: Sequence[dict[str, str]]) -> None:
-    _say(State.RUNNING, "the ranks run")
-    for state, environment in zip(states, environments, strict=True):
-        ranks = [rank for rank in objects_at(state, "ranks") if rank.get("rank") is not None]
-        names = ", ".join(f"rank {rank['rank']} pid {rank['pid']}" for rank in ranks) or "a launcher of its own"
-        given = f" {DEVICES}={environment[DEVICES]}" if DEVICES in environment else ""
-        version = f" DeepSpeed {state['deepspeed']}" if state.get("deepspeed") else ""
-        _note(f"  node {state.get('index')}:{given}{version} {names}")
+class _Live:
+    """Says what the agents answer, as soon as it is news."""
+
+    def __init__(self, attempt: Attempt, environments: Sequence[dict[str, str]]) -> None:
+        self._addresses = [loopback(index) for index in range(attempt.world.nodes)]
+        self._port = attempt.ports.agent
+        self._environments = environments
+        self._runs = False
+        self._transport: Transport | None = None
+        self._next = 0.0
+
+    def look(self) -> None:
+        if self._runs and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _ASK_SECONDS
+            state = state_of(self._addresses[0], self._port)
+            self.tell_transport(transport_of(state.get("transport")) if state else None)
+        elif not self._runs:
+            states = [state_of(address, self._port) for address in self._addresses]
+            self._runs = all(state is not None and state.get("phase") == "Running" for state in states)
+            if self._runs:
+                self._tell_running([state for state in states if state is not None])
+
+    def _tell_running(self, states: Sequence[Json]) -> None:
+        _say(State.RUNNING, "the ranks run")
+        for state, environment in zip(states, self._environments, strict=True):
+            ranks = [rank for rank in objects_at(state, "ranks") if rank.get("rank") is not None]
+            names = ", ".join(f"rank {rank['rank']} pid {rank['pid']}" for rank in ranks) or "a launcher of its own"
+            given = f" {DEVICES}={environment[DEVICES]}" if DEVICES in environment else ""
+            version = f" DeepSpeed {state['deepspeed']}" if state.get("deepspeed") else ""
+            _note(f"  node {state.get('index')}:{given}{version} {names}")
+
+    def tell_transport(self, transport: Transport | None) -> None:
+        """Say how the ranks are connected, once it is known and when it changes."""
+        if transport is None or not transport.links or transport == self._transport:
+            return
+        self._transport = transport
+        for link in transport.links:
+            who = "the nodes" if link.between == "Nodes" else "the ranks of a node"
+            devices = f" ({', '.join(link.devices)})" if link.devices else ""
+            _note(f"  between {who}: {link.uses}{devices}, says {transport.library or 'NCCL'}")
 
 
 def _failed(attempt: Attempt, directory: Directory, codes: Sequence[int], seconds: float) -> int:
@@ -113,6 +142,14 @@ def _failed(attempt: Attempt, directory: Directory, codes: Sequence[int], second
 def _message(directory: Directory, index: int) -> AgentMessage | None:
     path = directory.message(index)
     return agent_message(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else None
+
+
+def _last_transport(directory: Directory) -> Transport | None:
+    """Rank 0's agent leaves it in its last words."""
+    with suppress(OSError, ValueError):
+        said: object = json.loads(directory.message(0).read_text(encoding="utf-8", errors="replace").partition("\n")[0])
+        return transport_of(object_at(said).get("transport"))
+    return None
 
 
 def _words(cause: AgentMessage) -> str:

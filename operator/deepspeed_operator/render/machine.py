@@ -1,6 +1,7 @@
 """One attempt of a job on one machine, without Kubernetes: the pods' files and variables, for agents on loopback."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH, ENV_INDEX, ENV_PREFIX, HOSTFILE, PLAN_FILE
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
@@ -63,6 +64,8 @@ def _ignored(spec: DeepSpeedJobSpec) -> Iterator[str]:
         yield "sharedMemory"
     if spec.suspend:
         yield "suspend"
+    if spec.network is not None and spec.network.interface is not None:
+        yield "network.interface"
     if spec.training.config_path not in {CONFIG_PATH, WORKSPACE_CONFIG}:
         yield "training.configPath"
     trainer = trainer_of(spec.template)
@@ -76,5 +79,9 @@ def _ignored(spec: DeepSpeedJobSpec) -> Iterator[str]:
 
 
 def _trainer(attempt: Attempt) -> Json:
-    containers = attempt.pod(0)["spec"]["containers"]
+    spec, network = attempt.job.spec, attempt.job.spec.network
+    if network is not None and network.interface is not None:  # the pods'
+        spec = spec.model_copy(update={"network": network.model_copy(update={"interface": None})})
+    here = replace(attempt, job=attempt.job.model_copy(update={"spec": spec}))
+    containers = here.pod(0)["spec"]["containers"]
     return next(each for each in containers if any(env["name"] == ENV_INDEX for env in each.get("env", [])))

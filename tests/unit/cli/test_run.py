@@ -9,10 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.unit.agent.test_transport import REPORT
 
 ROOT = Path(__file__).parents[3]
 NO_GPU = {"limits": {"nvidia.com/gpu": 0}}
@@ -233,6 +236,33 @@ def test_what_needs_a_cluster_is_said_to_be_ignored(start: Start) -> None:
     ended = start("", image="registry.example.com/llm:1", sharedMemory="1Gi", trainer=trainer).end()
     assert "ignored, as there is no pod: image, sharedMemory, the trainer's resources" in ended.output
     assert "variables SECRET" in ended.output
+
+
+def test_variables_of_the_network_hold_but_not_the_pods_interface(start: Start) -> None:
+    ended = start(TELL, network={"profile": "TCP", "interface": "eth9", "env": {"NCCL_IB_TC": "106"}}).end()
+    assert ended.ranks[0]["NCCL_IB_TC"] == "106"
+    assert not [name for name in ended.ranks[0] if name.endswith("SOCKET_IFNAME")]
+    assert "network.interface" in ended.output
+
+
+@pytest.mark.parametrize("seconds", [0, 3])
+def test_it_says_how_the_ranks_are_connected(start: Start, seconds: int) -> None:
+    ended = start(REPORT, training={"args": ["2.28-socket", str(seconds)]}, nodes=2).end()
+    assert ended.output.count("[dsjob]   between the nodes: NET/Socket (") == 1
+    assert "NCCL 2.28" in ended.output
+
+
+def test_the_documentation_lists_every_variable_that_a_rank_is_given(start: Start) -> None:
+    page = (ROOT / "docs/run.md").read_text()
+    documented = {
+        name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(.+?)`", row)
+    }
+    config = {"train_micro_batch_size_per_gpu": 4}
+    given = start(TELL, dsConfig=config, training={"python": sys.executable}).end().ranks[0]
+    ours = given.keys() - {"PATH", "PYTHONPATH", "TMPDIR", "CWD", "ARGS", "LC_CTYPE"}
+    unlisted = {name for name in ours if not any(fnmatchcase(name, each) for each in documented)}
+    assert not unlisted
+    assert documented - {"DEEPSPEED_OPERATOR_*"} - ours == {"CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"}
 
 
 def test_files_may_be_a_directory(start: Start, tmp_path: Path) -> None:
