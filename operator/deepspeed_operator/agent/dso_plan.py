@@ -40,6 +40,7 @@ class Plan:
         self.files: bool = raw["files"]
         self.deepspeed: str | None = raw["deepspeedVersion"]
         self.environment: dict[str, str] = raw.get("environment", {})
+        self.library_path: list[str] = raw.get("libraryPath", [])
         self.agent_port: int = raw["agentPort"]
         self.master_port: int = raw["masterPort"]
         self.deadline: float = raw["startupDeadlineSeconds"]
@@ -99,6 +100,10 @@ def load() -> Plan:
     # The network profile's: what the image, the template or an entrypoint has set is never overridden.
     for name, value in loaded.environment.items():
         os.environ.setdefault(name, value)
+    if loaded.library_path:
+        # In front of the image's own, which goes on to hold what torch needs.
+        found = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
+        os.environ["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys([*loaded.library_path, *found]))
     return loaded
 
 

@@ -140,6 +140,16 @@ class NetworkProfile(StrEnum):
     AUTO = "Auto"
     TCP = "TCP"
     NVLINK = "NVLink"
+    INFINIBAND = "InfiniBand"
+    ROCE = "RoCE"
+    AWS_EFA = "AWS-EFA"
+    GKE_TCPX = "GKE-TCPX"
+    GKE_TCPXO = "GKE-TCPXO"
+    GKE_RDMA = "GKE-RDMA"
+    AZURE_IB = "Azure-IB"
+    OCI_ROCE = "OCI-RoCE"
+    COREWEAVE_IB = "CoreWeave-IB"
+    MNNVL = "MNNVL"
 
 
 class Network(Model):

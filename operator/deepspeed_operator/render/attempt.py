@@ -24,6 +24,7 @@ from deepspeed_operator.render.endpoints import endpoint_slices
 from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels
 from deepspeed_operator.render.image import declared_version, trainer_image
 from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.render.network.pods import annotations_for
 from deepspeed_operator.render.pod import AGENT_KEY, DEFAULT_CONTAINER, place_trainer, pod_spec, pod_volumes
 from deepspeed_operator.render.trainer import trainer_container, with_index
 
@@ -87,6 +88,7 @@ class Attempt:
         trainer = with_index(self._trainer, index)
         annotations = {
             DEFAULT_CONTAINER: trainer["name"],
+            **annotations_for(self.job.spec),
             **object_at(self.job.spec.template, "metadata", "annotations"),
         }
         labels = {

@@ -10,6 +10,7 @@ from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.plan.ports import Ports
 from deepspeed_operator.render.network.environment import environment
+from deepspeed_operator.render.network.profile import profile_of
 
 PROTOCOL: Final = 1
 DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
@@ -43,6 +44,7 @@ def plan_file(
         "files": training.files is not None,
         "deepspeedVersion": deepspeed,
         "environment": environment(spec),
+        "libraryPath": list(profile_of(spec).library_path),
         "agentPort": ports.agent,
         "masterPort": ports.master,
         "startupDeadlineSeconds": spec.startup_deadline_seconds,

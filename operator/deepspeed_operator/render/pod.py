@@ -11,6 +11,7 @@ from deepspeed_operator.api.names import (
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at, present
 from deepspeed_operator.plan.trainer import trainer_of
+from deepspeed_operator.render.network.pods import pod_for
 from deepspeed_operator.render.trainer import mounts_shared_memory
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -22,7 +23,7 @@ _LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreach
 
 def pod_spec(spec: DeepSpeedJobSpec, job_name: str, labels: dict[str, str], volumes: list[Json]) -> Json:
     """Return the pod's spec without the trainer container and hostname. What the template says stays."""
-    template = present(object_at(spec.template, "spec"))
+    template = pod_for(spec, present(object_at(spec.template, "spec")))
     rendered: Json = {
         **template,
         "restartPolicy": "Never",

@@ -24,6 +24,7 @@ from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at,
 from deepspeed_operator.plan.accelerators import DEFAULT_ACCELERATOR, needs_accelerator
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.network.environment import chosen_variables
+from deepspeed_operator.render.network.pods import trainer_for
 
 AGENT_COMMAND = ("python3", "-u", AGENT)
 # The agent copies the configuration beside the user's files, so nothing needs to be mounted there.
@@ -46,7 +47,7 @@ def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_po
         container["resources"] = {**object_at(template, "resources"), "limits": limits}
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     container.setdefault("readinessProbe", _readiness_probe(agent_port))
-    return container
+    return trainer_for(spec, container)
 
 
 def with_index(container: Json, index: int) -> Json:

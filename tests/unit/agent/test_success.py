@@ -48,6 +48,13 @@ def test_the_networks_variables_yield_to_what_the_container_has(gang: Make) -> N
     assert {name: env[name] for name in variables} == {"NCCL_NET": "Socket", "NCCL_IB_TC": "41", "NCCL_DEBUG": ""}
 
 
+@pytest.mark.parametrize(("own", "whole"), [(None, "/gib:/nvidia"), ("/torch:/nvidia", "/gib:/nvidia:/torch")])
+def test_the_networks_libraries_come_before_the_images(gang: Make, own: str | None, whole: str) -> None:
+    given = {} if own is None else {"LD_LIBRARY_PATH": own}
+    (ended,) = gang(script=PRINT_ENVIRONMENT, plan={"libraryPath": ["/gib", "/nvidia"]}).run(**given)
+    assert ended.environments[0]["LD_LIBRARY_PATH"] == whole
+
+
 WORLD = {
     "LOCAL_RANK": "1",
     "WORLD_SIZE": "4",

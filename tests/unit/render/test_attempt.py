@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.spec import NetworkProfile
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.installation import Installation
@@ -75,10 +76,10 @@ def assert_kept(before: Any, after: Any) -> None:
         assert before == after
 
 
-@given(templates)
-def test_a_template_is_kept_and_not_touched(template: dict[str, Any]) -> None:
+@given(templates, st.sampled_from(NetworkProfile))
+def test_a_template_is_kept_and_not_touched(template: dict[str, Any], profile: NetworkProfile) -> None:
     before = copy.deepcopy(template)
-    attempt = attempt_of(template, "{}", nodes=2)
+    attempt = attempt_of(template, "{}", nodes=2, network={"profile": profile})
     first = copy.deepcopy(attempt.pod(0))
     second = attempt.pod(1)
     assert template == before

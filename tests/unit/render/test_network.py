@@ -1,10 +1,14 @@
 """Network profiles: what a job gets for its profile, and that the user's own word always holds."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from deepspeed_operator.api.spec import NetworkProfile
+from deepspeed_operator.render.network.profile import Profile, profile
 from tests.unit.render.test_attempt import attempt_of, trainer_of_pod
 
 
@@ -68,3 +72,141 @@ def test_the_template_wins_over_env_and_env_over_the_interface() -> None:
 def test_no_variable_of_nccl_is_forced_on_another_library(resource: str) -> None:
     assert left_to_the_agent(limits(resource), profile="TCP") == {}
     assert left_to_the_agent(limits("nvidia.com/gpu"), profile="TCP") == {"NCCL_NET": "Socket"}
+
+
+PACKAGE = Path(__file__).parents[3] / "operator/deepspeed_operator/render/network"
+GOLDEN = Path(__file__).parents[2] / "golden"
+PROFILES = [pytest.param(profile(name), id=name) for name in NetworkProfile]
+KNOWN = json.loads((PACKAGE / "variables.json").read_text())
+OF_PLUGINS = ("NCCL_GPUDIRECTTCPX_", "NCCL_FASTRAK_", "NCCL_TUNER_CONFIG_PATH")
+
+
+def every_environment(fabric: Profile) -> dict[str, str]:
+    """All variables that a profile may set, for whatever machine and container."""
+    merged = dict(fabric.environment)
+    for instance in fabric.instances.values():
+        merged |= instance.environment
+    for sidecar in fabric.sidecars:
+        merged |= {each["name"]: each["value"] for each in sidecar.get("env", [])}
+    return merged
+
+
+def test_there_is_a_file_and_a_golden_pod_for_each_profile() -> None:
+    assert {path.stem for path in (PACKAGE / "profiles").iterdir()} == set(NetworkProfile)
+    golden = [next(iter(yaml.safe_load_all(path.read_text()))) for path in GOLDEN.glob("network-*.yaml")]
+    assert {job["spec"]["network"]["profile"] for job in golden} == set(NetworkProfile)
+
+
+@pytest.mark.parametrize("fabric", PROFILES)
+def test_no_profile_decides_on_multicast(fabric: Profile) -> None:
+    for name in every_environment(fabric):
+        assert name != "NCCL_NVLS_ENABLE"
+        assert not name.startswith(("TORCH_SYMM_MEM_", "NVSHMEM_"))
+
+
+@pytest.mark.parametrize("fabric", PROFILES)
+def test_the_oldest_nccl_of_a_profile_reads_all_that_it_sets(fabric: Profile) -> None:
+    oldest = tuple(map(int, fabric.nccl.split(",")[0].removeprefix(">=").split(".")))
+    ours = [name for name in every_environment(fabric) if name.startswith("NCCL_") and not name.startswith(OF_PLUGINS)]
+    assert all("until" not in KNOWN[name] for name in ours)
+    needed = max(((2, 4), *(tuple(map(int, KNOWN[name]["since"].split("."))) for name in ours)))
+    assert oldest >= needed
+
+
+# https://kubernetes.io/docs/concepts/security/pod-security-standards/: what `baseline` lets a container add.
+BASELINE = {"NET_BIND_SERVICE"}
+
+
+@pytest.mark.parametrize("fabric", PROFILES)
+def test_the_pod_security_level_is_the_strictest_that_admits_what_is_added(fabric: Profile) -> None:
+    added = set(fabric.capabilities)
+    for sidecar in fabric.sidecars:
+        added |= set(sidecar["securityContext"]["capabilities"]["add"])
+    on_host = fabric.host_network or fabric.privileged or any("hostPath" in each.source for each in fabric.volumes)
+    assert fabric.pod_security == ("privileged" if on_host or added - BASELINE else "restricted")
+
+
+@pytest.mark.parametrize("fabric", PROFILES)
+def test_sidecars_end_with_the_trainer_and_mount_what_is_there(fabric: Profile) -> None:
+    names = {volume.name for volume in fabric.volumes}
+    for sidecar in fabric.sidecars:
+        assert sidecar["restartPolicy"] == "Always"
+        assert {mount["name"] for mount in sidecar["volumeMounts"]} <= names
+
+
+def pod_of(profile: str, pod: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    template = {"metadata": metadata, "spec": pod}
+    return attempt_of(template, network={"profile": profile}).pod(0)
+
+
+def trainer_with(profile: str, **trainer: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "a", **trainer}]}}
+    return trainer_of_pod(attempt_of(template, network={"profile": profile}, slotsPerNode=8))
+
+
+@pytest.mark.parametrize(
+    ("resources", "limits"),
+    [
+        (None, {"nvidia.com/gpu": "8", "rdma/ib": "1"}),
+        ({"limits": {"rdma/shared_ib": 1}}, {"rdma/shared_ib": 1, "nvidia.com/gpu": "8"}),
+        ({"limits": {"rdma/ib": 4, "nvidia.com/gpu": 8}}, {"rdma/ib": 4, "nvidia.com/gpu": 8}),
+        ({"claims": [{"name": "nics"}]}, None),
+    ],
+)
+def test_the_fabrics_devices_are_requested_where_the_template_brings_none(resources: Any, limits: Any) -> None:
+    assert trainer_with("InfiniBand", resources=resources)["resources"].get("limits") == limits
+
+
+@pytest.mark.parametrize(
+    ("own", "context"),
+    [
+        (None, {"capabilities": {"add": ["IPC_LOCK"]}}),
+        ({"runAsUser": 0, "capabilities": {"add": ["SYS_PTRACE"], "drop": ["ALL"]}},
+         {"runAsUser": 0, "capabilities": {"add": ["SYS_PTRACE", "IPC_LOCK"], "drop": ["ALL"]}}),
+        ({"capabilities": {"drop": ["IPC_LOCK"]}}, {"capabilities": {"drop": ["IPC_LOCK"]}}),
+        ({"privileged": True}, {"privileged": True}),
+    ],
+)  # fmt: skip
+def test_capabilities_are_added_unless_the_template_drops_them(own: Any, context: Any) -> None:
+    assert trainer_with("InfiniBand", securityContext=own)["securityContext"] == context
+
+
+def test_a_container_that_shall_not_be_privileged_is_not() -> None:
+    assert trainer_with("OCI-RoCE")["securityContext"] == {"privileged": True}
+    assert not trainer_with("OCI-RoCE", securityContext={"privileged": False})["securityContext"]["privileged"]
+
+
+def test_the_nodes_network_is_used_unless_the_template_says_no() -> None:
+    assert pod_of("OCI-RoCE")["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert not pod_of("OCI-RoCE", {"hostNetwork": False})["spec"]["hostNetwork"]
+
+
+def test_annotations_volumes_mounts_and_sidecars_of_the_template_stay() -> None:
+    own: dict[str, Any] = {"emptyDir": {}}
+    pod = pod_of(
+        "GKE-TCPX",
+        {
+            "initContainers": [{"name": "tcpx-daemon", "image": "own"}],
+            "containers": [{"name": "a", "volumeMounts": [{"name": "mine", "mountPath": "/usr/local/nvidia/lib64"}]}],
+            "volumes": [{"name": "mine", **own}, {"name": "tcpx-socket", **own}],
+        },
+        annotations={"networking.gke.io/interfaces": "[]"},
+    )
+    annotations = pod["metadata"]["annotations"]
+    assert annotations["networking.gke.io/interfaces"] == "[]"
+    assert annotations["networking.gke.io/default-interface"] == "eth0"
+    assert [each["image"] for each in pod["spec"]["initContainers"]] == ["own"]
+    names = [volume["name"] for volume in pod["spec"]["volumes"]]
+    assert len(names) == len(set(names))
+    paths = [mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]]
+    assert paths.count("/usr/local/nvidia/lib64") == 1
+    assert "/run/tcpx" in paths
+
+
+def test_the_type_of_machine_decides_how_many_devices_and_which() -> None:
+    machine = {"nodeSelector": {"node.kubernetes.io/instance-type": "p5en.48xlarge"}}
+    attempt = attempt_of({"spec": machine}, network={"profile": "AWS-EFA"})
+    assert trainer_of_pod(attempt)["resources"]["limits"]["vpc.amazonaws.com/efa"] == "16"
+    machine = {"nodeSelector": {"node.kubernetes.io/instance-type": "BM.GPU.H200.8"}}
+    plan = json.loads(attempt_of({"spec": machine}, network={"profile": "OCI-RoCE"}).config_map()["data"]["plan.json"])
+    assert plan["environment"]["NCCL_IB_HCA"].startswith("=mlx5_0,mlx5_3,")

@@ -3,17 +3,20 @@
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
+from deepspeed_operator.api.untyped import Json, object_at
+
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
 
 class Transport(StrEnum):
-    """What the ranks' library should report between nodes; P2P within the one node."""
+    """What the ranks' library should report between nodes; P2P is NVLink."""
 
     ANY = "Any"
     SOCKET = "Socket"
@@ -21,17 +24,52 @@ class Transport(StrEnum):
     RDMA = "RDMA"
 
 
-class Profile(BaseModel):
-    """One file of profiles/."""
-
+class _Part(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
+
+
+class Volume(_Part):
+    """A volume of the pod; without a mount path only sidecars mount it."""
+
+    name: str
+    source: Json
+    mount_path: str | None = None
+
+
+class Instance(_Part):
+    """What differs on one type of machine."""
+
+    environment: dict[str, str] = {}
+    resources: dict[str, str] = {}
+
+
+class Profile(_Part):
+    """One file of profiles/."""
 
     summary: str
     transport: Transport
-    nccl: str  # the versions of NCCL that the fabric needs
-    pod_security: str  # the strictest level of the Pod Security Standards that admits the pods
+    nccl: str  # the versions of NCCL that read all of the environment
+    pod_security: str  # the strictest level of the Pod Security Standards that admits what is added
     sources: tuple[str, ...]
+    needs: tuple[str, ...] = ()  # what the operator cannot bring
     environment: dict[str, str] = {}  # where the container has no value of its own
+    library_path: tuple[str, ...] = ()  # before what LD_LIBRARY_PATH has
+    resources: dict[str, str] = {}  # limits, where the template names none of `devices`
+    devices: tuple[str, ...] = ()  # patterns of resource names through which the fabric's devices come
+    capabilities: tuple[str, ...] = ()
+    privileged: bool = False
+    host_network: bool = False
+    annotations: dict[str, str] = {}
+    attachment: str | None = None  # the annotation by which the template attaches the fabric's interfaces
+    claim: bool = False  # the fabric comes through a resource claim of the template
+    volumes: tuple[Volume, ...] = ()
+    sidecars: tuple[Json, ...] = ()  # native ones: init containers that go on
+    tolerations: tuple[Json, ...] = ()
+    instances: dict[str, Instance] = {}
+
+    @property
+    def locks_memory(self) -> bool:
+        return "IPC_LOCK" in self.capabilities
 
 
 @cache
@@ -42,6 +80,18 @@ def profile(name: NetworkProfile) -> Profile:
     return Profile.model_validate(read)
 
 
+def chosen_profile(spec: DeepSpeedJobSpec) -> NetworkProfile:
+    return spec.network.profile if spec.network is not None else NetworkProfile.AUTO
+
+
 def profile_of(spec: DeepSpeedJobSpec) -> Profile:
-    """Return the profile that the job asks for."""
-    return profile(spec.network.profile if spec.network is not None else NetworkProfile.AUTO)
+    """Return the profile that the job asks for, for the machines that its template selects."""
+    found = profile(chosen_profile(spec))
+    instance = found.instances.get(str(instance_type(spec)), Instance())
+    environment = {**found.environment, **instance.environment}
+    return found.model_copy(update={"environment": environment, "resources": {**found.resources, **instance.resources}})
+
+
+def instance_type(spec: DeepSpeedJobSpec) -> object:
+    """Return the type of machine that the template selects; None if it leaves it open."""
+    return object_at(spec.template, "spec", "nodeSelector").get(INSTANCE_TYPE)
