@@ -3,17 +3,11 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
+from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
-
-
-class Model(BaseModel):
-    """camelCase outside, snake_case inside. Unknown keys are the API server's to refuse or prune."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
 
 
 class Launcher(StrEnum):

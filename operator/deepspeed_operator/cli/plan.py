@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.cli.configurations import judged_configuration
@@ -17,7 +18,8 @@ from deepspeed_operator.cli.sources import read, values
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import judge_of
 from deepspeed_operator.plan.advice import Circumstances, advise, plan_of
-from deepspeed_operator.plan.model import Model, UnknownModelError, declared, from_hugging_face
+from deepspeed_operator.plan.facts import model_of
+from deepspeed_operator.plan.model import Model, UnknownModelError
 from deepspeed_operator.plan.steptime import Speeds
 
 FINE, NOT_PLANNED, UNREADABLE = 0, 1, 2
@@ -76,11 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _model(arguments: argparse.Namespace) -> Model:
     if arguments.model is None:
-        return declared(round(arguments.parameters))
+        return model_of(ModelFacts(parameters=round(arguments.parameters)))
     config: object = json.loads(Path(arguments.model).read_text(encoding="utf-8"))
     if not isinstance(config, dict):
         raise UnknownModelError(f"{arguments.model} is not a JSON object")
-    return from_hugging_face(cast(dict[str, Any], config))
+    return model_of(ModelFacts(from_config=cast(dict[str, Any], config)))
 
 
 def _planned(report: Report, model: Model, arguments: argparse.Namespace) -> tuple[str, Planned | None]:

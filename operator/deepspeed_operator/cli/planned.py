@@ -8,16 +8,13 @@ from typing import Any, Final
 from deepspeed_operator.api.status import World
 from deepspeed_operator.cli.paint import painted
 from deepspeed_operator.plan.advice import Alternative, Circumstances, Plan
-from deepspeed_operator.plan.memory import UNCOUNTED, Fit
-from deepspeed_operator.plan.model import Source
+from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
+from deepspeed_operator.plan.model import Fact
 
 _GB: Final = 10**9
 _GIB: Final = 2**30
 _BAR: Final = 24
 _MOST: Final = 6
-_ASSUMED: Final = "all parameters are trained"
-# With it, stage 3 gathers again for the second forward pass.
-_ASSUMPTIONS: Final = (("trained parameters", "all"), ("activation checkpointing", "none"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +34,7 @@ def lines(planned: Planned) -> Iterator[str]:
     ranks = f"{world.nodes} × {world.slots_per_node} ranks, DeepSpeed {planned.around.version}"
     batch = f"micro batch {now.micro}, accumulation {now.accumulation}, {now.samples} samples a step"
     yield f"{painted(planned.name, bold=True)}: {ranks}, ZeRO stage {now.setup.stage}, {batch}"
-    facts = [(fact.name, f"{fact.value:,}", fact.source.value) for fact in planned.around.model.facts]
-    yield from _table("Model", [*facts, *((name, value, Source.ASSUMED.value) for name, value in _ASSUMPTIONS)])
+    yield from _table("Model", [(fact.name, _written(fact), fact.source.value) for fact in planned.around.model.facts])
     yield from _traffic_lines(now)
     yield from _memory_lines(planned)
     yield from _time_lines(planned)
@@ -56,13 +52,7 @@ def record(planned: Planned) -> dict[str, Any]:
             "wire": now.traffic.wire,
             "unproven": list(now.traffic.unproven),
         },
-        "memory": {
-            "terms": [{"name": item.what, "bytes": item.size} for item in now.memory.items],
-            "atLeast": now.memory.size,
-            "assumed": _ASSUMED,
-            "uncounted": list(UNCOUNTED),
-            "fit": _fit(planned).value,
-        },
+        "memory": _memory_record(planned),
         "step": {"seconds": now.time.seconds, "networkShare": now.time.share, "unproven": list(now.time.unproven)}
         if now.time
         else None,
@@ -81,27 +71,36 @@ def _traffic_lines(now: Plan) -> Iterator[str]:
         yield f"  ≥: not counted with {', '.join(now.traffic.unproven)}"
 
 
+def _memory_record(planned: Planned) -> dict[str, Any]:
+    memory, fit = planned.now.memory, _fit(planned)
+    phases = [
+        {"phase": phase.name.value, "bytes": phase.size, "terms": {item.what: round(item.size) for item in phase.items}}
+        for phase in memory.phases
+    ]
+    return {
+        "phases": phases,
+        "peak": memory.peak.name.value,
+        "outside": round(memory.outside.size),
+        "needed": memory.needed,
+        "fit": fit.fit.value if fit else None,
+        "open": list(fit.open) if fit else [],
+    }
+
+
 def _memory_lines(planned: Planned) -> Iterator[str]:
-    items = planned.now.memory.items
-    rows = [(item.what, _gib(item.size), "") for item in items]
-    yield from _table("Memory of a GPU", [*rows, ("together", f"≥ {_gib(planned.now.memory.size)}", "")])
-    yield f"  ≥: without {', '.join(UNCOUNTED)}"
-    if planned.around.capacity is not None:
-        yield f"  fits into {_gib(planned.around.capacity)}: {_verdict(planned)}"
+    memory, fit = planned.now.memory, _fit(planned)
+    phases = [(phase.name.value, _gib(phase.size), f"most: {phase.largest.what}") for phase in memory.phases]
+    yield from _table("Memory of a GPU", phases)
+    rows = [*((item.what, _gib(item.size), "") for item in (*memory.items, memory.outside))]
+    yield from _table(f"In the {memory.peak.name}", [*rows, ("together", _gib(memory.needed), "")])
+    if fit is not None:
+        words = {Fit.YES: painted("yes", "green"), Fit.NO: painted("no", "red"), Fit.UNKNOWN: "unknown"}[fit.fit]
+        yield f"  fits into {_gib(fit.capacity)}: {words}{': ' if fit.open else ''}{'; '.join(fit.open)}"
 
 
-def _fit(planned: Planned) -> Fit:
-    capacity = planned.around.capacity
-    return planned.now.memory.fit(capacity) if capacity is not None else Fit.UNKNOWN
-
-
-def _verdict(planned: Planned) -> str:
-    fit, capacity = _fit(planned), planned.around.capacity
-    if fit is Fit.NO:
-        return painted("no", "red")
-    if capacity is not None and planned.now.memory.size > capacity:
-        return f"unknown; no, if {_ASSUMED}"
-    return "unknown, as not everything is counted"
+def _fit(planned: Planned) -> MemoryFit | None:
+    now, capacity = planned.now, planned.around.capacity
+    return fit_of(now.setup, planned.around.model, now.micro, now.accumulation, capacity) if capacity else None
 
 
 def _time_lines(planned: Planned) -> Iterator[str]:
@@ -129,6 +128,10 @@ def _table(title: str, rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     second = max(len(row[1]) for row in rows)
     for name, value, remark in rows:
         yield f"  {name:<{first}}  {value:>{second}}  {remark}".rstrip()
+
+
+def _written(fact: Fact) -> str:
+    return fact.value if isinstance(fact.value, str) else f"{fact.value:,}"
 
 
 def _gb(size: float) -> str:

@@ -71,7 +71,7 @@ def plan_of(config: Mapping[str, Any], micro: int, accumulation: int, around: Ci
     setup = setup_of(config, around.world, around.version)
     traffic = communication(setup, around.model, accumulation)
     time = step_time(setup, traffic, around.speeds, accumulation, around.nodes)
-    return Plan(setup, micro, accumulation, traffic, memory(setup, around.model), time)
+    return Plan(setup, micro, accumulation, traffic, memory(setup, around.model, micro, accumulation), time)
 
 
 def advise(config: Mapping[str, Any], now: Plan, around: Circumstances) -> list[Alternative]:
@@ -94,7 +94,7 @@ def advise(config: Mapping[str, Any], now: Plan, around: Circumstances) -> list[
 
 
 def _too_large(plan: Plan, around: Circumstances) -> bool:
-    return around.capacity is not None and plan.memory.size > around.capacity
+    return around.capacity is not None and plan.memory.needed > around.capacity
 
 
 def _changes(now: Plan) -> Iterator[Change]:

@@ -158,10 +158,23 @@ def _stage_3(setup: Setup, model: Model, accumulation: int, groups: Groups) -> I
 
 def simulated(setup: Setup, model: Model, accumulation: int) -> tuple[frozenset[Tensor], list[Gather]]:
     """Return the parameters that stay whole, and what stage 3 gathers in a step of a model whose modules are known."""
-    limits = Limits(*(int(setup.value(ZERO, name)) for name in _LIMITS))
-    kept = persistent(model.modules, *(int(setup.value(ZERO, name)) for name in _PERSISTENCE))
-    stays = setup.schema.numbers < _RELEASES_FIRST_MODULE
-    return kept, gathered(model.modules, kept, limits, accumulation, first_stays=stays)
+    kept = kept_whole(setup, model)
+    return kept, gathered(model.modules, kept, limits_of(setup), accumulation, first_stays=first_stays(setup))
+
+
+def kept_whole(setup: Setup, model: Model) -> frozenset[Tensor]:
+    """Return the parameters that stage 3 leaves whole on every rank."""
+    return persistent(model.modules, *(int(setup.value(ZERO, name)) for name in _PERSISTENCE))
+
+
+def limits_of(setup: Setup) -> Limits:
+    """Return what bounds the parameters that stage 3 has gathered."""
+    return Limits(*(int(setup.value(ZERO, name)) for name in _LIMITS))
+
+
+def first_stays(setup: Setup) -> bool:
+    """Whether stage 3 keeps the first module's parameters after a backward pass."""
+    return setup.schema.numbers < _RELEASES_FIRST_MODULE
 
 
 def _far_and_near(gathers: list[Gather]) -> tuple[list[Gather], list[Gather]]:

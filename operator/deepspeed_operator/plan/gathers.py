@@ -7,6 +7,7 @@ is fetched before it runs, with it some that come later; after it, it is release
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from deepspeed_operator.plan.model import Module, Tensor
 
@@ -60,6 +61,19 @@ def gathered(
     return gathers
 
 
+@lru_cache(maxsize=64)
+def live(modules: tuple[Module, ...], kept: frozenset[Tensor], limits: Limits, *, first_stays: bool) -> tuple[int, ...]:
+    """Return how many parameters are whole, beside the kept ones, at each module of both passes of a micro step."""
+    order = [*modules, *reversed(modules)]
+    releases: _Releases = {}
+    # It decides what is released after a module.
+    first = _MicroStep(order, kept, limits, set(), releases)
+    first.run(first_stays=first_stays)
+    step = _MicroStep(order, kept, limits, first.available - kept, releases)
+    step.run(first_stays=first_stays)
+    return tuple(step.whole)
+
+
 class _MicroStep:
     def __init__(
         self,
@@ -77,6 +91,8 @@ class _MicroStep:
         self.available = left | kept
         self.releases = releases
         self.live = 0  # what an earlier micro step left is not counted, and its release is
+        self.whole: list[int] = []
+        self._left = sum(tensor.elements for tensor in left)
         self.gathers: list[Gather] = []
 
     def run(self, *, first_stays: bool) -> None:
@@ -86,6 +102,7 @@ class _MicroStep:
             self._forget(module, step)
             if self.limits.prefetch > 0:
                 self._prefetch()
+            self.whole.append(self._left + self.live)
             if step < last or not first_stays:
                 self._release(module, step + 1)
 

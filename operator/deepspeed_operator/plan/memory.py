@@ -1,75 +1,136 @@
-"""What a GPU holds between two steps, at least: parameters, optimizer states and buffers.
+"""What training needs of a GPU's memory: the peak of each phase, made of what is there at that moment.
 
-Activations, temporary copies and what the allocator cannot reuse come on top: a configuration that is too large here is
-too large, one that is not may be.
+docs/memory.md says what was measured. What PyTorch's allocator does not see is `outside`, and no part of a phase.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
-from deepspeed_operator.dsconfig.setup import Setup
-from deepspeed_operator.plan.communication import device_of, model_bytes, offloads, replaced_by_bf16_optimizer
+from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.plan import states
+from deepspeed_operator.plan.backward import backward, gradients_of
+from deepspeed_operator.plan.communication import first_stays, kept_whole, limits_of
+from deepspeed_operator.plan.gathers import live
 from deepspeed_operator.plan.model import Model
+from deepspeed_operator.plan.sizes import Item, Sizes, sizes_of
+from deepspeed_operator.plan.wrappers import Optimizer, Wrapper
 
-UNCOUNTED = ("gradients", "activations", "reduction buffers", "temporary copies", "fragmentation", "CUDA and NCCL")
-_MASTER = 4
-# Of the optimizers that keep two moments of each parameter in fp32, as all Adams do.
-_MOMENTS = 8
-_SMALLER_STATES = ("bf16_master_weights_and_grads", "bf16_optimizer_states")
-_ADAMS = ("Adam", "AdamW", "FusedAdam")
-
-
-class Fit(StrEnum):
-    """Whether a GPU's memory is enough. It is never said to be, while a term of the sum is not known."""
-
-    NO = "False"
-    UNKNOWN = "Unknown"
+_GIB: Final = 2**30
+# CUDA's context and NCCL's buffers: 1.75 to 2.1 GiB were measured on H100s.
+OUTSIDE: Final = Item("CUDA context and NCCL", 2 * _GIB)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """`trained`: needed for parameters that are trained, which a model's configuration does not tell."""
+class PhaseName(StrEnum):
+    """The phases of training, in their order."""
 
-    what: str
-    size: int
-    trained: bool = True
+    INIT = "initialization"
+    FORWARD = "forward pass"
+    BACKWARD = "backward pass and reduction"
+    STEP = "optimizer step"
+    SAVE = "checkpoint save"
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Phase:
+    """What is there at its worst moment; bytes."""
+
+    name: PhaseName
     items: tuple[Item, ...]
 
     @property
     def size(self) -> int:
-        """If all parameters are trained."""
-        return sum(item.size for item in self.items)
+        return round(sum(item.size for item in self.items))
 
-    def fit(self, capacity: int) -> Fit:
-        """Compare with what is needed whichever parameters are trained."""
-        return Fit.NO if sum(item.size for item in self.items if not item.trained) > capacity else Fit.UNKNOWN
-
-
-def memory(setup: Setup, model: Model) -> Memory:
-    """Return what a GPU holds at least."""
-    return Memory(tuple(_items(setup, model)))
+    @property
+    def largest(self) -> Item:
+        return max(self.items, key=lambda item: item.size)
 
 
-def _items(setup: Setup, model: Model) -> Iterator[Item]:
-    ranks = setup.division.shards or setup.world
-    division = setup.division
-    here = model.parameters // (division.tensor * division.pipeline * division.expert)
-    mixed = model_bytes(setup) < _MASTER
-    states = here // ranks if setup.stage > 0 or replaced_by_bf16_optimizer(setup) else here
-    if setup.stage < 3:
-        yield Item("parameters", here * model_bytes(setup), trained=False)
-    elif device_of(setup, "offload_param") in (None, "none"):
-        yield Item("parameters, divided", here // ranks * model_bytes(setup), trained=False)
-    # States in bf16, or on the host, are left out: what is said stays a lower bound.
-    if offloads(setup) or any(setup.on("bf16", option) for option in _SMALLER_STATES):
-        return
-    divided = "" if states == here else ", divided"
-    if mixed:
-        yield Item(f"parameters in fp32{divided}", states * _MASTER)
-    if setup.section("optimizer").get("type") in _ADAMS:
-        yield Item(f"moments{divided}", states * _MOMENTS)
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Of one GPU, as torch.cuda.max_memory_allocated counts it."""
+
+    phases: tuple[Phase, ...]
+    outside: Item = OUTSIDE
+
+    @property
+    def peak(self) -> Phase:
+        return max(self.phases, key=lambda phase: phase.size)
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """What the largest phase is made of."""
+        return self.peak.items
+
+    @property
+    def size(self) -> int:
+        """Bytes that the largest phase takes of the allocator."""
+        return self.peak.size
+
+    @property
+    def needed(self) -> int:
+        """Bytes of the GPU."""
+        return self.size + round(self.outside.size)
+
+
+def memory(
+    setup: Setup, model: Model, micro: int = 1, accumulation: int = 1, *, optimizer: Optimizer | None = None
+) -> Memory:
+    """Return what steps of `accumulation` micro steps of `micro` samples need."""
+    sizes = sizes_of(setup, model, micro, accumulation, optimizer)
+    return Memory(tuple(Phase(name, tuple(_merged(items))) for name, items in _phases(sizes)))
+
+
+def _phases(sizes: Sizes) -> Iterator[tuple[PhaseName, list[Item]]]:
+    held, gathered = states.states(sizes), _gathered(sizes)
+    middle = len(gathered) // 2
+    yield PhaseName.INIT, states.making(sizes)
+    yield PhaseName.FORWARD, [*held, *_forward(sizes, gathered[:middle])]
+    passes = [backward(sizes, gathered[middle:], last=True)]
+    if sizes.accumulation > 1:
+        passes.append(backward(sizes, gathered[middle:], last=False))
+    yield PhaseName.BACKWARD, [*held, *states.most(*passes), *_gather_copies(sizes)]
+    yield PhaseName.STEP, states.stepping(sizes)
+    yield PhaseName.SAVE, held
+
+
+def _forward(sizes: Sizes, gathered: tuple[int, ...]) -> Iterator[Item]:
+    kept = sizes.activations
+    yield Item("activations", kept.kept)
+    yield Item("loss and logits", kept.forward)
+    waiting = gradients_of(sizes, last=True)
+    yield Item("gradients", waiting.held)
+    yield Item("reduce bucket", waiting.bucket)
+    yield Item("gathered parameters", (gathered[-1] if gathered else 0) * sizes.width)
+    yield from _gather_copies(sizes)
+
+
+def _gathered(sizes: Sizes) -> tuple[int, ...]:
+    """Parameters that stage 3 holds whole, at each module of the forward and the backward pass."""
+    if sizes.wrapper is not Wrapper.ZERO_3:
+        return ()
+    setup, model = sizes.setup, sizes.model
+    limits = limits_of(setup)
+    if not model.modules:
+        # At most what the limit allows, and the module that is computed beyond it.
+        return (min(model.parameters, limits.live + sizes.largest),) * 2 * len(sizes.activations.pieces)
+    return live(model.modules, kept_whole(setup, model), limits, first_stays=first_stays(setup))
+
+
+def _gather_copies(sizes: Sizes) -> Iterator[Item]:
+    """Several parameters are gathered into one buffer, and each is copied out of it."""
+    if sizes.wrapper is Wrapper.ZERO_3:
+        prefetched = int(sizes.setup.value(ZERO, "prefetch_bucket_size"))
+        yield Item("gather buffer", min(prefetched, sizes.model.parameters) * sizes.width)
+
+
+def _merged(items: list[Item]) -> Iterator[Item]:
+    """One item for each kind, the largest first."""
+    merged: dict[str, Item] = {}
+    for item in items:
+        if item.size:
+            before = merged.get(item.what)
+            merged[item.what] = replace(item, size=item.size + before.size) if before else item
+    yield from sorted(merged.values(), key=lambda item: -item.size)

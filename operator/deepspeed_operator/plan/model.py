@@ -36,13 +36,37 @@ Module = tuple[Tensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What activations depend on."""
+    """What activations depend on; `queries` and `keys` are widths of these projections, over all heads."""
 
     layers: int
     hidden: int
     intermediate: int
     heads: int
     vocabulary: int
+    queries: int
+    keys: int
+
+
+class Attention(StrEnum):
+    """How attention is computed. SDPA stands for kernels that keep no scores: flash and memory-efficient ones."""
+
+    SDPA = "SDPA"
+    EAGER = "Eager"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How a script trains the model: `sequence` tokens a sample, and never more than `longest`.
+
+    `frozen_width`: bytes of a frozen parameter, None: as those that are trained. `adapted`: modules with adapters.
+    """
+
+    sequence: int | None = None
+    longest: int | None = None
+    attention: Attention = Attention.SDPA
+    checkpointing: bool = False
+    frozen_width: float | None = None
+    adapted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +78,7 @@ class Model:
     shape: Shape | None
     facts: tuple[Fact, ...]
     trainable: int | None = None
+    usage: Usage = Usage()
 
     @property
     def trained(self) -> int:
@@ -62,6 +87,10 @@ class Model:
             return self.trainable
         frozen = {tensor.name: tensor.elements for module in self.modules for tensor in module if not tensor.trained}
         return self.parameters - sum(frozen.values())
+
+    def assumes(self, name: str) -> bool:
+        """Whether this fact is nobody's word."""
+        return any(fact.name == name and fact.source is Source.ASSUMED for fact in self.facts)
 
 
 class UnknownModelError(ValueError):
@@ -89,12 +118,10 @@ def from_hugging_face(config: Mapping[str, Any]) -> Model:
         known = ", ".join(_LLAMA_LIKE)
         raise UnknownModelError(f"model_type {family!r} is not one of {known}: declare its parameters instead")
     shape = _shape(config)
-    groups = _number(config, "num_key_value_heads", shape.heads)
-    head = _number(config, "head_dim", shape.hidden // shape.heads)
     biased = bool(config.get("attention_bias", _LLAMA_LIKE[family]))
     modules: list[Module] = [_matrix("embed_tokens", shape.vocabulary, shape.hidden)]
     for layer in range(shape.layers):
-        modules += _layer(f"layers.{layer}", shape, groups * head, shape.heads * head, biased=biased, family=family)
+        modules += _layer(f"layers.{layer}", shape, biased=biased, family=family)
     modules.append(_vector("norm", shape.hidden))
     tied = bool(config.get("tie_word_embeddings", False))
     modules.append(_matrix("embed_tokens" if tied else "lm_head", shape.vocabulary, shape.hidden))
@@ -107,8 +134,8 @@ def from_hugging_face(config: Mapping[str, Any]) -> Model:
     return Model(_total(modules), tuple(modules), shape, facts)
 
 
-def _layer(name: str, shape: Shape, keys: int, queries: int, *, biased: bool, family: str) -> list[Module]:
-    hidden, wide = shape.hidden, shape.intermediate
+def _layer(name: str, shape: Shape, *, biased: bool, family: str) -> list[Module]:
+    hidden, wide, keys, queries = shape.hidden, shape.intermediate, shape.keys, shape.queries
     # Qwen 2's output projection has no bias, Llama's attention_bias gives it one.
     outward = biased and family != "qwen2"
     return [
@@ -125,12 +152,16 @@ def _layer(name: str, shape: Shape, keys: int, queries: int, *, biased: bool, fa
 
 
 def _shape(config: Mapping[str, Any]) -> Shape:
+    hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
+    head = _number(config, "head_dim", hidden // heads)
     return Shape(
         layers=_number(config, "num_hidden_layers"),
-        hidden=_number(config, "hidden_size"),
+        hidden=hidden,
         intermediate=_number(config, "intermediate_size"),
-        heads=_number(config, "num_attention_heads"),
+        heads=heads,
         vocabulary=_number(config, "vocab_size"),
+        queries=heads * head,
+        keys=_number(config, "num_key_value_heads", heads) * head,
     )
 
 

@@ -1,0 +1,87 @@
+"""What a user tells the planner about the model: spec.model."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.markers import Atomic, FreeForm
+
+Count = Annotated[int, Field(ge=1, le=10**15)]
+Width = Annotated[int, Field(ge=1, le=10**7)]
+
+
+class AttentionKernel(StrEnum):
+    EAGER = "Eager"
+    SDPA = "SDPA"
+    FLASH = "Flash"
+
+
+class FrozenType(StrEnum):
+    FP32 = "FP32"
+    FP16 = "FP16"
+    BF16 = "BF16"
+
+
+class Quantization(StrEnum):
+    NONE = "None"
+    INT8 = "Int8"
+    NF4 = "NF4"
+
+
+class Lora(Model):
+    """Adapters beside a frozen model."""
+
+    rank: int = Field(ge=1, le=65_536, description="Rank of the adapters.")
+    targets: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Atomic()] = Field(
+        default=["q_proj", "v_proj"],
+        min_length=1,
+        max_length=16,
+        description="Linear modules of each layer that have adapters, by their names in the model. Those of Llama: "
+        "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.",
+    )
+
+
+class ModelFacts(Model):
+    """Facts by which the planner computes memory; each that is not given is taken from fromConfig, else assumed."""
+
+    from_config: Annotated[dict[str, Any], FreeForm()] | None = Field(
+        default=None,
+        description="The model's config.json, as transformers writes it: model_type llama, mistral or qwen2.",
+    )
+    parameters: Count | None = Field(default=None, description="All parameters of the model. Example: 6738415616")
+    trainable_parameters: Count | None = Field(
+        default=None, description="Parameters that are trained. Unset: those of lora, else assumed to be all."
+    )
+    lora: Lora | None = Field(default=None, description="Adapters are trained, and all of the model is frozen.")
+    frozen_dtype: FrozenType | None = Field(
+        default=None, description="Type that frozen parameters are held in. Unset: the type that dsConfig computes in."
+    )
+    quantization: Quantization = Field(
+        default=Quantization.NONE,
+        description="How frozen parameters of linear modules are stored, as bitsandbytes does it: Int8, NF4 or None.",
+    )
+    layers: Annotated[int, Field(ge=1, le=10_000)] | None = Field(default=None, description="Transformer layers.")
+    hidden_size: Width | None = Field(default=None, description="Width of the residual stream.")
+    intermediate_size: Width | None = Field(
+        default=None, description="Width inside the MLP. Unset: the one by which parameters come out."
+    )
+    heads: Annotated[int, Field(ge=1, le=10_000)] | None = Field(default=None, description="Attention heads.")
+    key_value_heads: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        default=None, description="Heads of keys and values. Unset: as many as heads."
+    )
+    vocabulary: Width | None = Field(default=None, description="Tokens of the vocabulary.")
+    sequence_length: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
+        default=None, description="Tokens of a sample, the longest of a batch. Unset: assumed."
+    )
+    attention: AttentionKernel | None = Field(
+        default=None,
+        description="attn_implementation of transformers: SDPA and Flash keep no scores, Eager keeps them all. "
+        "Unset: assumed to be SDPA.",
+    )
+    activation_checkpointing: bool | None = Field(
+        default=None,
+        description="Whether the script computes each layer's activations again in the backward pass "
+        "(gradient_checkpointing of transformers). Unset: assumed not to.",
+    )

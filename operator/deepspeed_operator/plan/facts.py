@@ -1,0 +1,147 @@
+"""The model that a job declares, each fact with its source."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from deepspeed_operator.api.facts import AttentionKernel, FrozenType, Lora, ModelFacts, Quantization
+from deepspeed_operator.plan.model import (
+    Attention,
+    Fact,
+    Model,
+    Module,
+    Shape,
+    Source,
+    Tensor,
+    UnknownModelError,
+    Usage,
+    declared,
+    from_hugging_face,
+)
+
+_WIDTHS: Final[Mapping[FrozenType, float]] = {FrozenType.FP32: 4, FrozenType.FP16: 2, FrozenType.BF16: 2}
+# bitsandbytes stores int8 with a scale a row, NF4 with an fp32 scale for each 64 numbers.
+_QUANTIZED: Final[Mapping[Quantization, float]] = {Quantization.INT8: 1.0, Quantization.NF4: 0.5 + 4 / 64}
+# Without a word, no sample is assumed to be longer, whatever the model could take.
+_USUAL_SEQUENCE: Final = 4096
+
+
+def model_of(facts: ModelFacts) -> Model:
+    """Return the model; raises UnknownModelError where even its number of parameters is not known."""
+    if facts.from_config is not None:
+        model = from_hugging_face(facts.from_config)
+        if facts.parameters is not None and facts.parameters != model.parameters:
+            raise UnknownModelError(
+                f"parameters {facts.parameters} contradict fromConfig, which has {model.parameters}"
+            )
+    elif facts.parameters is not None:
+        model = replace(declared(facts.parameters), shape=_shape(facts))
+    else:
+        raise UnknownModelError("neither parameters nor fromConfig is given")
+    if facts.lora is not None:
+        model = _with_adapters(model, facts.lora)
+    elif facts.trainable_parameters is not None:
+        model = replace(model, trainable=min(facts.trainable_parameters, model.parameters))
+    usage = _usage(facts, model)
+    model = replace(model, usage=usage)
+    return replace(model, facts=(*model.facts, *_facts(facts, model)))
+
+
+def _shape(facts: ModelFacts) -> Shape | None:
+    layers, hidden, vocabulary = facts.layers, facts.hidden_size, facts.vocabulary
+    if layers is None or hidden is None or vocabulary is None or facts.parameters is None:
+        return None
+    heads = facts.heads or max(1, hidden // 128)
+    keys = hidden // heads * (facts.key_value_heads or heads)
+    inner = (facts.parameters - 2 * vocabulary * hidden) // layers - 2 * hidden * (hidden + keys)
+    intermediate = facts.intermediate_size or max(hidden, inner // (3 * hidden))
+    return Shape(layers, hidden, intermediate, heads, vocabulary, queries=hidden, keys=keys)
+
+
+def _usage(facts: ModelFacts, model: Model) -> Usage:
+    longest = facts.from_config.get("max_position_embeddings") if facts.from_config else None
+    longest = longest if type(longest) is int and longest > 0 else None
+    sequence = facts.sequence_length
+    if sequence is None and longest is not None:
+        sequence = min(longest, _USUAL_SEQUENCE)
+    return Usage(
+        sequence=sequence,
+        longest=longest,
+        attention=Attention.EAGER if facts.attention is AttentionKernel.EAGER else Attention.SDPA,
+        checkpointing=bool(facts.activation_checkpointing),
+        frozen_width=_frozen_width(facts, model),
+        adapted=tuple(facts.lora.targets) if facts.lora else (),
+    )
+
+
+def _frozen_width(facts: ModelFacts, model: Model) -> float | None:
+    plain = _WIDTHS[facts.frozen_dtype] if facts.frozen_dtype is not None else None
+    if facts.quantization is Quantization.NONE:
+        return plain
+    # The vocabulary's matrices, norms and biases stay as they are.
+    ends = 2 * model.shape.vocabulary * model.shape.hidden if model.shape else 0
+    share = min(1.0, ends / model.parameters)
+    return share * (plain or 2) + (1 - share) * _QUANTIZED[facts.quantization]
+
+
+def _with_adapters(model: Model, lora: Lora) -> Model:
+    """Freeze all, and add a pair of matrices beside each module that is named, as peft does it."""
+    shape = model.shape
+    if shape is None:
+        raise UnknownModelError("lora needs fromConfig, or layers, hiddenSize and vocabulary")
+    frozen = tuple(tuple(replace(tensor, trained=False) for tensor in module) for module in model.modules)
+    sizes = _adapted(shape)
+    unknown = [target for target in lora.targets if target not in sizes]
+    if unknown:
+        raise UnknownModelError(f"lora.targets: {', '.join(unknown)} is none of {', '.join(sizes)}")
+    added = sum(lora.rank * sum(sizes[target]) for target in lora.targets) * shape.layers
+    modules = tuple(each for module in frozen for each in _beside(module, lora, sizes))
+    return replace(model, parameters=model.parameters + added, modules=modules, trainable=added)
+
+
+def _beside(module: Module, lora: Lora, sizes: Mapping[str, tuple[int, int]]) -> Iterator[Module]:
+    yield module
+    *path, _ = module[0].name.split(".")
+    if path and path[-1] in lora.targets:
+        into, out = sizes[path[-1]]
+        name = ".".join(path)
+        yield (Tensor(f"{name}_lora_A.weight", lora.rank * into),)
+        yield (Tensor(f"{name}_lora_B.weight", lora.rank * out),)
+
+
+def _adapted(shape: Shape) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of a layer's linear modules."""
+    hidden, wide = shape.hidden, shape.intermediate
+    return {
+        "q_proj": (hidden, shape.queries),
+        "k_proj": (hidden, shape.keys),
+        "v_proj": (hidden, shape.keys),
+        "o_proj": (shape.queries, hidden),
+        "gate_proj": (hidden, wide),
+        "up_proj": (hidden, wide),
+        "down_proj": (wide, hidden),
+    }
+
+
+def _facts(facts: ModelFacts, model: Model) -> Iterator[Fact]:
+    usage = model.usage
+    trained_is_said = facts.lora is not None or facts.trainable_parameters is not None
+    if facts.from_config is None and model.shape is not None:
+        yield from (Fact(name, value, Source.DECLARED) for name, value in _declared_shape(facts))
+    yield Fact("trainableParameters", model.trained, _source(trained_is_said))
+    if usage.sequence is not None:
+        yield Fact("sequenceLength", usage.sequence, _source(facts.sequence_length is not None))
+    yield Fact("attention", usage.attention.value, _source(facts.attention is not None))
+    checkpointing = "true" if usage.checkpointing else "false"
+    yield Fact("activationCheckpointing", checkpointing, _source(facts.activation_checkpointing is not None))
+    if usage.frozen_width is not None:
+        yield Fact("bytes of a frozen parameter", round(usage.frozen_width, 3), Source.DECLARED)
+
+
+def _declared_shape(facts: ModelFacts) -> Iterator[tuple[str, Any]]:
+    given = {"layers": facts.layers, "hidden size": facts.hidden_size, "vocabulary": facts.vocabulary}
+    yield from given.items()
+
+
+def _source(said: bool) -> Source:
+    return Source.DECLARED if said else Source.ASSUMED

@@ -1,0 +1,113 @@
+"""The numbers that every term of memory is made of."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.plan.activations import Activations, activations
+from deepspeed_operator.plan.communication import accumulates_in_fp32, model_bytes, offloads
+from deepspeed_operator.plan.model import Model
+from deepspeed_operator.plan.unproven import device_of
+from deepspeed_operator.plan.wrappers import Optimizer, Wrapper, optimizer_of, wrapper_of
+
+FP32: Final = 4
+_BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
+_BUCKET: Final = 500_000_000  # DeepSpeed's default, and what stage 0 reduces at once whatever is configured
+# Since then, stage 3 has a bucket for each type that it sends, of that type.
+_BUCKET_AS_SENT: Final = (0, 17, 0)
+# Since then, stage 2 sums in fp32 where it is told to: before, in the model's type.
+_SUMS_AS_TOLD: Final = (0, 19, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Bytes, and what they are for."""
+
+    what: str
+    size: float
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of one rank. `trained`, `part`, `bucket`: numbers of parameters; `frozen`: bytes; `part` is one rank's share.
+
+    `width`, `sums` and `sent`: bytes of a parameter, of an accumulated gradient and of a gradient that is sent.
+    """
+
+    setup: Setup
+    model: Model
+    micro: int
+    accumulation: int
+    optimizer: Optimizer
+    wrapper: Wrapper
+    ranks: int
+    width: int
+    sums: int
+    sent: int
+    trained: int
+    frozen: float
+    part: int
+    bucket: int
+    buckets: int
+    largest: int
+    activations: Activations
+
+    @property
+    def offloaded(self) -> bool:
+        return offloads(self.setup)
+
+    @property
+    def parameters(self) -> float:
+        """Bytes of all parameters, frozen ones included."""
+        return self.trained * self.width + self.frozen
+
+    @property
+    def parameters_on_host(self) -> bool:
+        return self.wrapper is Wrapper.ZERO_3 and device_of(self.setup, "offload_param") not in (None, "none")
+
+
+def sizes_of(setup: Setup, model: Model, micro: int, accumulation: int, optimizer: Optimizer | None = None) -> Sizes:
+    """Return the numbers of a configuration and a model, of which each rank may hold a part."""
+    optimizer = optimizer or optimizer_of(setup)
+    wrapper = wrapper_of(setup, optimizer)
+    division, width = setup.division, model_bytes(setup)
+    # A pipeline's first stage holds as many micro batches as there are stages, each of its share of layers.
+    parts = division.tensor * division.pipeline * division.expert
+    ranks = max(1, setup.world // (division.tensor * division.pipeline))
+    trained = -(-model.trained // parts)
+    frozen_width = width if model.usage.frozen_width is None else model.usage.frozen_width
+    asked = setup.plain("communication_data_type")
+    kept = activations(model, micro, width, tensor=division.tensor, sequence=division.sequence)
+    overlaps = bool(setup.value(ZERO, "overlap_comm")) and wrapper is Wrapper.ZERO
+    return Sizes(
+        setup=setup,
+        model=model,
+        micro=micro,
+        accumulation=accumulation,
+        optimizer=optimizer,
+        wrapper=wrapper,
+        ranks=ranks,
+        width=width,
+        sums=_sums(setup, wrapper, width),
+        sent=_BYTES.get(str(asked).lower(), width) if asked else width,
+        trained=trained,
+        frozen=(model.parameters - model.trained) * frozen_width / parts,
+        part=-(-trained // ranks),
+        bucket=int(setup.value(ZERO, "reduce_bucket_size") or _BUCKET) if setup.stage else _BUCKET,
+        buckets=2 if overlaps else 1,
+        largest=max((size for piece in kept.pieces for size in piece.trained), default=0),
+        activations=kept,
+    )
+
+
+def _sums(setup: Setup, wrapper: Wrapper, width: int) -> int:
+    if wrapper is Wrapper.BF16 and setup.stage == 0:
+        return FP32
+    if not accumulates_in_fp32(setup):
+        return width
+    return width if wrapper is Wrapper.ZERO and setup.schema.numbers < _SUMS_AS_TOLD else FP32
+
+
+def bucket_width(sizes: Sizes) -> int:
+    """Bytes of a number in stage 3's bucket."""
+    return sizes.sent if sizes.setup.schema.numbers >= _BUCKET_AS_SENT else sizes.width

@@ -1,0 +1,170 @@
+"""What a GPU holds between steps, when the engine is made, and while the optimizer steps. No activations here.
+
+Follows the constructors and step() of runtime/fp16/fused_optimizer.py, fp16/unfused_optimizer.py, bf16_optimizer.py,
+zero/stage_1_and_2.py and zero/stage3.py of DeepSpeed 0.15.4 to 0.19.8.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from deepspeed_operator.dsconfig.setup import ZERO
+from deepspeed_operator.plan.communication import kept_whole
+from deepspeed_operator.plan.sizes import FP32, Item, Sizes, bucket_width
+from deepspeed_operator.plan.wrappers import Wrapper
+
+Items = list[Item]
+_NORM: Final = 8  # gradient norms are computed in fp64, tensor by tensor
+# Before it, BF16_Optimizer frees bf16 gradients at the next backward pass only.
+_FREES_GRADIENTS: Final = (0, 16, 0)
+
+
+def states(sizes: Sizes) -> Items:
+    """Return what stays from step to step."""
+    return [item for item in _states(sizes) if item.size]
+
+
+def _states(sizes: Sizes) -> Iterator[Item]:
+    yield from _parameters(sizes)
+    states = sizes.optimizer.states
+    match sizes.wrapper:
+        case Wrapper.NONE:
+            yield Item("optimizer states", sizes.trained * states)
+        case Wrapper.FP16 | Wrapper.UNFUSED:
+            yield Item("parameters in fp32", sizes.trained * FP32)
+            yield Item("optimizer states", sizes.trained * states)
+        case Wrapper.BF16:
+            yield Item("parameters in fp32, divided", sizes.part * FP32)
+            yield Item("optimizer states, divided", sizes.part * states)
+            yield Item("summed gradients", sizes.trained * sizes.sums)
+            if sizes.setup.schema.numbers < _FREES_GRADIENTS:
+                yield Item("gradients", sizes.trained * sizes.width)
+        case Wrapper.ZERO:
+            if sizes.offloaded:
+                yield Item("buffer of the largest gradient", sizes.largest * sizes.width)
+            else:
+                yield from _divided(sizes)
+        case Wrapper.ZERO_3:
+            yield Item("reduce bucket", sizes.bucket * bucket_width(sizes))
+            if not sizes.offloaded:
+                yield from _divided(sizes)
+                yield Item("gradients, divided", sizes.part * sizes.sums)
+
+
+def _divided(sizes: Sizes) -> Iterator[Item]:
+    yield Item("parameters in fp32, divided", sizes.part * FP32)
+    yield Item("optimizer states, divided", sizes.part * sizes.optimizer.states)
+
+
+def _parameters(sizes: Sizes) -> Iterator[Item]:
+    if sizes.wrapper is not Wrapper.ZERO_3:
+        yield Item("parameters", sizes.parameters)
+        return
+    if not sizes.parameters_on_host:
+        yield Item("parameters, divided", sizes.parameters / sizes.ranks)
+    small = sum(tensor.elements for tensor in kept_whole(sizes.setup, sizes.model))
+    yield Item("small parameters, whole", small * sizes.width)
+
+
+def making(sizes: Sizes) -> Items:
+    """Return the most that is there at once while the engine is made of a model that is on the GPU already.
+
+    At stage 3 the model was divided when it was made, by zero.Init.
+    """
+    whole, parameters = sizes.trained * sizes.width, Item("parameters", sizes.parameters)
+    flat = [parameters, Item("flat copy of the parameters", whole)]
+    part = [parameters, Item("parameters in fp32, divided", sizes.part * FP32)]
+    match sizes.wrapper:
+        case Wrapper.NONE:
+            return [parameters]
+        case Wrapper.FP16 | Wrapper.UNFUSED:
+            # The first step of the optimizer makes its states, with gradients of zeros.
+            full = [*states(sizes), Item("gradients of zeros in fp32", sizes.trained * FP32)]
+            full.append(Item("copies of the optimizer's step", sizes.trained * sizes.optimizer.copies))
+            return full
+        case Wrapper.BF16:
+            return most(flat, [*part, Item("summed gradients", sizes.trained * sizes.sums)])
+        case Wrapper.ZERO if sizes.offloaded:
+            buffer = Item("buffer of the largest gradient", sizes.largest * sizes.width)
+            return most(flat, [parameters, Item("copy of a part of the parameters", sizes.part * sizes.width), buffer])
+        case Wrapper.ZERO:
+            return most(flat, [*part, Item("gradients of zeros in fp32, divided", sizes.part * FP32)])
+        case Wrapper.ZERO_3:
+            return _making_stage_3(sizes)
+
+
+def _making_stage_3(sizes: Sizes) -> Items:
+    here = [item for item in _parameters(sizes) if item.size]
+    bucket = Item("reduce bucket", sizes.bucket * bucket_width(sizes))
+    if sizes.offloaded:
+        return [*here, bucket]
+    here.append(Item("parameters in fp32, divided", sizes.part * FP32))
+    last = [*here, bucket, Item("gradients, divided", sizes.part * sizes.sums)]
+    return most([*here, Item("copy of a sub-group in fp32", sub_group(sizes) * FP32)], last)
+
+
+def sub_group(sizes: Sizes) -> int:
+    """Return the parameters of a rank that stage 3 updates at once."""
+    return min(sizes.part, int(sizes.setup.value(ZERO, "sub_group_size")))
+
+
+def stepping(sizes: Sizes) -> Items:
+    """Return the most that is there at once while the optimizer steps."""
+    held, copies = states(sizes), sizes.optimizer.copies
+    match sizes.wrapper:
+        case Wrapper.NONE:
+            held.append(Item("gradients", sizes.trained * sizes.width))
+            return _with_copies(held, sizes.trained * copies)
+        case Wrapper.FP16:
+            held.append(Item("gradients", sizes.trained * sizes.width))
+            held.append(Item("gradients in fp32, one by one", sizes.trained * FP32))
+            return [*held, Item("gradients in fp32, flat", sizes.trained * FP32)]
+        case Wrapper.UNFUSED:
+            held.append(Item("gradients", sizes.trained * sizes.width))
+            held.append(Item("gradients in fp32", sizes.trained * FP32))
+            return _with_copies(held, sizes.trained * copies)
+        case Wrapper.BF16:
+            if sizes.setup.schema.numbers >= _FREES_GRADIENTS:
+                held.append(Item("gradients", sizes.trained * sizes.width))
+            if sizes.sums < FP32:
+                held.append(Item("gradients in fp32, divided", sizes.part * FP32))
+            return _with_copies(held, sizes.part * copies)
+        case Wrapper.ZERO | Wrapper.ZERO_3 if sizes.offloaded:
+            return held
+        case Wrapper.ZERO:
+            return _stepping_divided(sizes, held)
+        case Wrapper.ZERO_3:
+            there, group = held, sub_group(sizes)
+            flat = Item("gradients of a sub-group, flat", group * sizes.sums if sizes.sums < FP32 else 0)
+            full = Item("gradients of a sub-group in fp32", group * FP32)
+            return most(
+                [*there, Item("gradient's norm", _NORM * sizes.largest / sizes.ranks)],
+                [*there, flat, full],
+                _with_copies([*there, full], group * copies),
+            )
+
+
+def _stepping_divided(sizes: Sizes, held: Items) -> Items:
+    summed = Item("gradients, divided", sizes.part * sizes.sums)
+    norm = Item("gradient's norm", _NORM * min(sizes.largest, sizes.part))
+    full = Item("gradients in fp32, divided", sizes.part * FP32)
+    at_last = _with_copies([*held, full], sizes.part * sizes.optimizer.copies)
+    if sizes.sums > sizes.width:
+        # The sums are one flat buffer, and fp32: nothing is copied.
+        return most([*held, summed, norm], at_last)
+    flat = Item("gradients, flat", sizes.part * sizes.width)
+    converted = [full] if sizes.width < FP32 else []
+    return most([*held, summed, norm], [*held, summed, flat, *converted], at_last)
+
+
+def _with_copies(items: Items, size: int) -> Items:
+    return [*items, Item("copies of the optimizer's step", size)]
+
+
+def most(*choices: Items) -> Items:
+    """Return the choice that takes most memory."""
+    return max(choices, key=total)
+
+
+def total(items: Items) -> float:
+    """Bytes of all items."""
+    return sum(item.size for item in items)
