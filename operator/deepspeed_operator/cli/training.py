@@ -1,5 +1,6 @@
 """A job's life on this machine: what `dsjob run` prints, and how it ends."""
 
+import gc
 import json
 import os
 import time
@@ -29,6 +30,7 @@ _COLOURS: Final[dict[State, Colour]] = {State.COMPLETE: "green", State.FAILED: "
 
 def train(attempt: Attempt, directory: Directory) -> int:
     """Run an agent a node, and return how the command ends."""
+    gc.enable()  # the other commands do without; this one may go on for weeks
     begun = time.monotonic()
     environments = _environments(attempt, directory)
     world, port = attempt.world, attempt.ports.agent
