@@ -19,6 +19,7 @@ from deepspeed_operator.reconcile.statement import accepted
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.image import declared_version
 from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.render.network.findings import network_findings
 from deepspeed_operator.render.template import template_findings
 
 
@@ -51,7 +52,7 @@ def judge(
     if isinstance(source, ReadConfigMap):
         return source
     world, accelerator = world_of(spec), accelerator or accelerator_of(spec)
-    template = template_findings(spec, installation)
+    template = [*template_findings(spec, installation), *network_findings(spec)]
     if isinstance(source, Unusable):
         return _judgement(world, None, None, (*source.findings, *template), source.reason, accelerator=accelerator)
     path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
