@@ -1,10 +1,11 @@
 """One attempt of a job on one machine, without Kubernetes: the pods' files and variables, for agents on loopback."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH, ENV_INDEX, ENV_PREFIX, HOSTFILE, PLAN_FILE
-from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.untyped import Json, object_at, objects_at, present
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.attempt import Attempt
@@ -13,6 +14,7 @@ from deepspeed_operator.render.image import declared_version
 from deepspeed_operator.render.trainer import WORKSPACE_CONFIG
 
 _KEPT_OF_POD = frozenset({"containers", "terminationGracePeriodSeconds"})
+_PROFILES_HERE = frozenset({NetworkProfile.AUTO, NetworkProfile.TCP, NetworkProfile.NVLINK})
 _KEPT_OF_TRAINER = frozenset({"name", "env"})
 
 
@@ -33,6 +35,8 @@ def machine_files(attempt: Attempt, config_path: str) -> dict[str, str]:
         config_path=None if config is None else config_path,
         deepspeed=declared_version(job.spec, attempt.installation),
     )
+    if _joins_machines(job.spec):
+        plan = json.dumps({**json.loads(plan), "environment": {}, "libraryPath": []}, indent=2) + "\n"
     files = {HOSTFILE: hostfile(map(loopback, range(world.nodes)), world), PLAN_FILE: plan}
     return files if config is None else {**files, CONFIG_FILE: config}
 
@@ -66,6 +70,8 @@ def _ignored(spec: DeepSpeedJobSpec) -> Iterator[str]:
         yield "suspend"
     if spec.network is not None and spec.network.interface is not None:
         yield "network.interface"
+    if _joins_machines(spec):
+        yield "the settings of network.profile"
     if spec.training.config_path not in {CONFIG_PATH, WORKSPACE_CONFIG}:
         yield "training.configPath"
     trainer = trainer_of(spec.template)
@@ -76,6 +82,11 @@ def _ignored(spec: DeepSpeedJobSpec) -> Iterator[str]:
             yield f"container {container.get('name')}"
     for field in present(trainer or {}).keys() - _KEPT_OF_TRAINER:
         yield f"the trainer's {field}"
+
+
+def _joins_machines(spec: DeepSpeedJobSpec) -> bool:
+    """Whether the profile's variables name a fabric's plugin or interfaces, without which NCCL would not start."""
+    return spec.network is not None and spec.network.profile not in _PROFILES_HERE
 
 
 def _trainer(attempt: Attempt) -> Json:

@@ -163,7 +163,7 @@ def test_who_stops_it_stops_all_ranks_and_lets_them_save(start: Start, number: s
     running = start(save + WAIT, nodes=2, slotsPerNode=2)
     pids = running.pids(4)
     running.process.send_signal(number)
-    ended = running.end(10)
+    ended = running.end(20)
     assert ended.code == 128 + number
     assert ended.output.count("saved") >= 4
     assert not any(is_alive(pid) for pid in pids)
@@ -195,7 +195,7 @@ def test_a_killed_agent_ends_the_others_at_once(start: Start) -> None:
     pids = running.pids(2)
     agent = int(Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(agent, signal.SIGKILL)
-    ended = running.end(10)
+    ended = running.end(18)  # others would miss it after 20 s
     assert ended.code == 128 + signal.SIGKILL
     assert re.search(r"s: the agent of node \d was killed by signal 9", ended.output)
     assert not any(is_alive(pid) for pid in pids)
@@ -243,6 +243,14 @@ def test_variables_of_the_network_hold_but_not_the_pods_interface(start: Start) 
     assert ended.ranks[0]["NCCL_IB_TC"] == "106"
     assert not [name for name in ended.ranks[0] if name.endswith("SOCKET_IFNAME")]
     assert "network.interface" in ended.output
+
+
+@pytest.mark.parametrize(("profile", "net"), [("TCP", "Socket"), ("InfiniBand", None)])
+def test_a_fabric_between_machines_is_not_looked_for_on_one(start: Start, profile: str, net: str | None) -> None:
+    gpus = {"resources": None}
+    ended = start(TELL, network={"profile": profile}, trainer=gpus, environment={"CUDA_VISIBLE_DEVICES": "0"}).end()
+    assert ended.ranks[0].get("NCCL_NET") == net
+    assert ("the settings of network.profile" in ended.output) == (net is None)
 
 
 @pytest.mark.parametrize("seconds", [0, 3])
