@@ -1,6 +1,7 @@
 """What is measured: which model, how it is trained, and the ds_config.json that says so."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -189,7 +190,9 @@ def timing(model: str = "large") -> tuple[Configuration, ...]:
 TABLES: Final = {"memory": memory, "traffic": traffic, "calibration": calibration, "timing": timing}
 
 
-def chosen(table: Iterable[Configuration], patterns: Sequence[str], *, tiny: bool) -> list[Configuration]:
-    """Those that a pattern names, or all; with a tiny model, where nothing is compiled, for a dry run."""
+def chosen(table: Iterable[Configuration], patterns: Sequence[str]) -> list[Configuration]:
+    """Those that a pattern names, or all; for a dry run on CPUs with a tiny model, where nothing is compiled."""
     found = [each for each in table if not patterns or any(fnmatchcase(each.name, pattern) for pattern in patterns)]
-    return [replace(each, model="tiny", fused=False, sequence=32) for each in found] if tiny else found
+    if os.environ.get("DS_ACCELERATOR") != "cpu":
+        return found
+    return [replace(each, model="tiny", fused=False, sequence=32) for each in found]

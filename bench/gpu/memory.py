@@ -1,6 +1,9 @@
 """Memory of each phase of training, every configuration in fresh processes: an engine leaves GiBs behind.
 
     torchrun --nproc-per-node 2 -m bench.gpu.memory --output memory.jsonl [--only large-s2-g4 …] [--budget 300]
+    OUT=DIR dsjob run bench/gpu/memory.yaml
+
+With DS_ACCELERATOR=cpu a dry run: a tiny model, and the processes' memory instead of the device's.
 
 One JSON line a configuration: for each phase the highest torch.cuda.max_memory_allocated of all micro steps of three
 optimizer steps and all ranks, and what stays allocated after it; in `ranks` every one of them.
@@ -21,9 +24,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=[], help="names, or patterns of names")
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no other one is begun")
-    parser.add_argument("--tiny", action="store_true", help="the same with a tiny model, for a dry run")
     arguments = parser.parse_args()
-    chosen = configurations.chosen(configurations.memory(), arguments.only, tiny=arguments.tiny)
+    chosen = configurations.chosen(configurations.memory(), arguments.only)
     items = [Item(each.name, each.record(), _SECONDS) for each in chosen]
     measure("bench.gpu.inside.memory", items, arguments.output, arguments.budget)
 

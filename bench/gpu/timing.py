@@ -1,6 +1,9 @@
 """Time and traffic of optimizer steps: many configurations in one process group, one group for each fabric.
 
     torchrun --nproc-per-node 2 -m bench.gpu.timing --output timing.jsonl --table timing --fabrics nvlink tcp8
+    OUT=DIR dsjob run bench/gpu/timing.yaml
+
+With DS_ACCELERATOR=cpu a dry run: a tiny model, and gloo whatever the fabric.
 
 One JSON line a configuration and fabric. `step_seconds` are the wall clock's, until the device has ended a step, after
 2 steps of warm-up (3 at stage 3); `phases` are seconds of forward pass, backward pass and optimizer step of each micro
@@ -24,10 +27,9 @@ def main() -> None:
     parser.add_argument("--timed", type=int, default=4, help="timed steps; 0 counts traffic only")
     parser.add_argument("--seconds", type=float, default=300, help="the most that a fabric may take")
     parser.add_argument("--rounds", type=int, default=1, help="how often all are measured, in turns")
-    parser.add_argument("--tiny", action="store_true", help="the same with a tiny model, for a dry run")
     arguments = parser.parse_args()
     table = configurations.TABLES[arguments.table]()
-    records = [each.record() for each in configurations.chosen(table, arguments.only, tiny=arguments.tiny)]
+    records = [each.record() for each in configurations.chosen(table, arguments.only)]
     asked = {"records": records, "timed": arguments.timed, "calibrate": arguments.table == "calibration"}
     rank = int(os.environ["RANK"])
     items = [

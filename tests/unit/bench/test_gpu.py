@@ -30,7 +30,7 @@ def test_nothing_that_is_timed_was_learned_from() -> None:
 
 
 def test_patterns_choose_by_name() -> None:
-    assert [each.name for each in chosen(ALL.values(), ["large-s2-g[14]"], tiny=False)] == [
+    assert [each.name for each in chosen(ALL.values(), ["large-s2-g[14]"])] == [
         "large-s2-g1",
         "large-s2-g4",
     ]

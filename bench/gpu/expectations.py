@@ -1,0 +1,47 @@
+"""What the planner expects of a configuration of bench/gpu."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from deepspeed_operator.api.facts import ModelFacts
+from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.plan.communication import Traffic, communication
+from deepspeed_operator.plan.facts import model_of
+from deepspeed_operator.plan.memory import Memory, memory
+from deepspeed_operator.plan.model import Model
+from deepspeed_operator.plan.reading import setup_of
+
+WORLD: Final = 2
+VERSION: Final = "0.19.8"
+TARGETS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """The objects of JSON lines."""
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def setup_and_model(record: Mapping[str, Any]) -> tuple[Setup, Model]:
+    """A configuration's record, as the planner reads it."""
+    facts: dict[str, Any] = {
+        "fromConfig": record["model_config"],
+        "sequenceLength": record["sequence"],
+        "attention": "Eager" if record["attention"] == "eager" else "SDPA",
+        "activationCheckpointing": record["checkpointing"],
+    }
+    if record["lora"]:
+        facts["lora"] = {"rank": record["lora"], "targets": list(TARGETS)}
+    return setup_of(record["ds_config"], WORLD, VERSION), model_of(ModelFacts.model_validate(facts))
+
+
+def expected_memory(record: Mapping[str, Any]) -> Memory:
+    """Each phase's peak on a GPU."""
+    setup, model = setup_and_model(record)
+    return memory(setup, model, record["micro"], record["accumulation"])
+
+
+def expected_traffic(record: Mapping[str, Any], nodes: int = 1) -> Traffic:
+    """One step's payload."""
+    setup, model = setup_and_model(record)
+    return communication(setup, model, record["accumulation"], slots=WORLD // nodes)

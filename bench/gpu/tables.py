@@ -1,0 +1,187 @@
+"""Predicted against measured, as Markdown, from the JSON lines of bench/gpu/results.
+
+python -m bench.gpu.tables memory|traffic|timing|article [--results bench/gpu/results]
+"""
+
+import argparse
+import itertools
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bench.gpu.estimator import estimate
+from bench.gpu.expectations import WORLD, expected_memory, expected_traffic, lines, setup_and_model
+
+_GIB: Final = 2**30
+# torch.distributed's names of what the planner names by its own.
+_NAMES: Final = {"all_gather_into_tensor": "all-gather", "reduce_scatter_tensor": "reduce-scatter"}
+# As the planner names phases.
+_PHASES: Final = {
+    "init": "init",
+    "forward": "forward",
+    "backward": "backward",
+    "step": "optimizer",
+    "save": "checkpoint",
+}
+Record = Mapping[str, Any]
+
+
+def memory(records: Iterable[Record]) -> Iterator[str]:
+    """Each configuration's peak and its phase, what is outside the allocator, and DeepSpeed's own estimate."""
+    yield from _head(
+        "configuration",
+        "measured GiB",
+        "phase",
+        "predicted GiB",
+        "phase",
+        "error",
+        "reserved − peak",
+        "outside",
+        "ZeRO estimator",
+    )
+    errors: list[float] = []
+    for record in records:
+        if "error" in record:
+            yield _row(record["name"], record["error"].splitlines()[0][:60])
+            continue
+        found = expected_memory(record)
+        error = found.size / record["peak"] - 1
+        errors.append(abs(error))
+        _, model = setup_and_model(record)
+        own = estimate(record, model, WORLD)
+        yield _row(
+            record["name"],
+            _gib(record["peak"]),
+            record["phase"],
+            _gib(found.size),
+            next(short for short, name in _PHASES.items() if found.peak.name.value.startswith(name)),
+            f"{error:+.1%}",
+            _gib(record["reserved"] - record["peak"]),
+            f"{_gib(record['outside'])} ({_gib(found.outside.size)})",
+            f"{_gib(own)} ({own / record['peak'] - 1:+.0%})" if own is not None else "none",
+        )
+    yield from _worst("memory", errors)
+
+
+def traffic(records: Iterable[Record]) -> Iterator[str]:
+    """Payload of one step by collective, in parameters of 2 bytes, and how far the prediction is off."""
+    yield from _head("configuration", "collective", "calls", "measured MB", "predicted MB", "error")
+    errors: list[float] = []
+    for record in (each for each in records if "traffic" in each):
+        measured: dict[str, list[int]] = {}
+        for each in record["traffic"]:
+            name = str(each["collective"])
+            sums = measured.setdefault(_NAMES.get(name, name.replace("_", "-")), [0, 0])
+            sums[0] += each["calls"]
+            sums[1] += each["bytes"]
+        expected = expected_traffic(record, record.get("nodes", 1)).payload()
+        for name in sorted({*measured, *expected}):
+            calls, size = measured.get(name, (0, 0))
+            error = expected.get(name, 0) / size - 1 if size else float("inf")
+            errors.append(abs(error))
+            yield _row(
+                record["name"], name, calls, f"{size / 1e6:.1f}", f"{expected.get(name, 0) / 1e6:.1f}", f"{error:+.2%}"
+            )
+    yield from _worst("payload", errors)
+
+
+def timing(records: Sequence[Record], predicted: Iterable[Record]) -> Iterator[str]:
+    """Step times against what was committed before, fabric by fabric."""
+    expected = {(each["fabric"], each["name"]): each["seconds"] for each in predicted}
+    for fabric in dict.fromkeys(record["fabric"] for record in records):
+        mine = [each for each in records if each["fabric"] == fabric and (fabric, each.get("name")) in expected]
+        yield from ("", f"**{fabric}**", "")
+        yield from _head("configuration", "step s (median)", "all s", "samples/s", "predicted s", "error")
+        pairs: list[tuple[float, float]] = []
+        for record in mine:
+            if "median" not in record:
+                yield _row(record["name"], str(record.get("failed", record.get("error")))[:60])
+                continue
+            seconds = expected[fabric, record["name"]]
+            pairs.append((record["median"], seconds))
+            yield _row(
+                record["name"],
+                f"{record['median']:.3f}",
+                " ".join(f"{each:.3f}" for each in record["step_seconds"]),
+                f"{record['samples_per_second']:.2f}",
+                f"{seconds:.3f}",
+                f"{seconds / record['median'] - 1:+.1%}",
+            )
+        yield from _worst("step time", [abs(after / before - 1) for before, after in pairs])
+        apart = [
+            (one, other)
+            for one, other in itertools.combinations(pairs, 2)
+            if max(one[0], other[0]) > 1.1 * min(one[0], other[0])
+        ]
+        right = sum((one[0] < other[0]) == (one[1] < other[1]) for one, other in apart)
+        yield f"Pairs more than 10 % apart: {len(apart)}, ordered right: {right}."
+
+
+def article(records: Sequence[Record]) -> Iterator[str]:
+    """The claim: ZeRO-2 with accumulation against plain data parallelism, and what each of the two contributes."""
+    yield from _head(
+        "fabric", "stage 0, g 1", "stage 0, g 4", "stage 2, g 1", "stage 2, g 4", "0/1 → 2/4", "accumulation", "ZeRO"
+    )
+    for fabric in dict.fromkeys(record["fabric"] for record in records):
+        speed = {
+            each["name"]: each["samples_per_second"]
+            for each in records
+            if each["fabric"] == fabric and "median" in each
+        }
+        names = [f"large-s{stage}-g{accumulation}" for stage in (0, 2) for accumulation in (1, 4)]
+        if not all(name in speed for name in names):
+            continue
+        plain, accumulated, _, both = (speed[name] for name in names)
+        yield _row(
+            fabric,
+            *(f"{speed[name]:.2f}" for name in names),
+            f"{both / plain - 1:+.0%}",
+            f"{accumulated / plain - 1:+.0%}",
+            f"{both / accumulated - 1:+.0%}",
+        )
+    yield "samples/s of both GPUs; accumulation: stage 0 with 4 against 1; ZeRO: stage 2 against stage 0, both with 4."
+
+
+def _head(*names: str) -> Iterator[str]:
+    yield _row(*names)
+    yield _row(*("---" for _ in names))
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _gib(size: float) -> str:
+    return f"{size / _GIB:.2f}"
+
+
+def _worst(what: str, errors: Sequence[float]) -> Iterator[str]:
+    if errors:
+        yield ""
+        yield f"{len(errors)} × {what}: median error {statistics.median(errors):.1%}, worst {max(errors):.1%}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=("memory", "traffic", "timing", "article"))
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+
+    def read(name: str) -> list[dict[str, Any]]:
+        return [
+            each for path in sorted(arguments.results.glob(f"{name}*.jsonl")) for each in lines(path.read_text("utf-8"))
+        ]
+
+    tables = {
+        "memory": lambda: memory(read("memory")),
+        "traffic": lambda: traffic(read("traffic")),
+        "timing": lambda: timing(read("timing"), read("predicted")),
+        "article": lambda: article(read("timing")),
+    }
+    sys.stdout.writelines(f"{line}\n" for line in tables[arguments.table]())
+
+
+if __name__ == "__main__":
+    main()
