@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
 
@@ -14,6 +15,11 @@ class Launcher(StrEnum):
     RANKS = "Ranks"
     DEEPSPEED = "DeepSpeed"
     NONE = "None"
+
+
+class Admission(StrEnum):
+    ALWAYS = "Always"
+    REQUIRE_FIT = "RequireFit"
 
 
 class Integration(StrEnum):
@@ -256,6 +262,19 @@ class DeepSpeedJobSpec(Model):
         "on it.",
     )
     network: Network | None = Field(default=None, description="How the ranks reach each other.")
+    model: ModelFacts | None = Field(
+        default=None, description="Facts about the model, by which its memory is computed before it runs."
+    )
+    gpu_memory: Annotated[int | str, IntOrString(r"^[0-9]+(\.[0-9]+)?([EPTGM]i?|Ki|k)?$")] | None = Field(
+        default=None,
+        description="Memory of one GPU. Unset: taken from template's node selector or affinity, where it names a GPU "
+        "(nvidia.com/gpu.memory, nvidia.com/gpu.product, cloud.google.com/gke-accelerator). Example: 80Gi",
+    )
+    admission: Admission = Field(
+        default=Admission.ALWAYS,
+        description="RequireFit refuses a job that for sure needs more memory than its GPUs have (condition MemoryFit "
+        "False). Always does not. Where it is Unknown, the job runs.",
+    )
     shared_memory: Annotated[int | str, IntOrString(r"^[0-9]+(\.[0-9]+)?([EPTGM]i?|Ki|k)?$")] | None = Field(
         default=None,
         description="Size limit of /dev/shm, which NCCL, gloo and data loaders use. Unset: as much as the trainer "

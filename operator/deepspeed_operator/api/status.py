@@ -34,6 +34,7 @@ class ConditionType(StrEnum):
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
+    MEMORY_FIT = "MemoryFit"
 
 
 class Condition(Model):
@@ -42,7 +43,7 @@ class Condition(Model):
     type: str = Field(
         max_length=316,
         description="Accepted, Running, Suspended, Complete, Failed; and, for tools that "
-        "read kstatus, Ready, Reconciling, Stalled.",
+        "read kstatus, Ready, Reconciling, Stalled. With spec.model also MemoryFit: whether its memory will be enough.",
     )
     status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     reason: str = Field(min_length=1, max_length=1024, description="A CamelCase word for programs.")

@@ -9,9 +9,9 @@ from deepspeed_operator.dsconfig.sections import Reading
 from deepspeed_operator.dsconfig.setup import Setup
 
 
-def setup_of(config: Mapping[str, Any], world: int, version: str) -> Setup:
+def setup_of(config: Mapping[str, Any], world: int, version: str, parallelism: Parallelism | None = None) -> Setup:
     """Read a configuration that was judged before, as a supported version holds it."""
     schema = schema_of(version)
     reading = Reading(schema, config)
-    division = divide(schema, config, world, Parallelism())
+    division = divide(schema, config, world, parallelism or Parallelism())
     return Setup(schema=schema, config=config, models=reading.models, division=division, world=world)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from deepspeed_operator.api.status import Level, State, Workers, World
 from deepspeed_operator.reconcile.actions import JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
-from deepspeed_operator.reconcile.conditions import Reason, Verdict, is_finished
+from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished
 from deepspeed_operator.reconcile.configuration import SOURCE_REREAD
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import Observed
@@ -29,12 +29,14 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
         return unchanged(observed, judged)
     if not judged.accepted:
         retry = observed.now + SOURCE_REREAD if observed.job.spec.ds_config_from is not None else None
-        return state(observed, judged.acceptance, check_at=retry, changes={"findings": list(judged.findings)})
+        changes = {"findings": list(judged.findings)}
+        return state(observed, judged.acceptance, check_at=retry, memory=judged.memory, changes=changes)
     status, spec = observed.job.status, observed.job.spec
     if spec.suspend and status.attempt is None:
         words = "The job is accepted and suspended: set spec.suspend to false to begin."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
-        return state(observed, verdict, acceptance=judged.acceptance, changes={"findings": list(judged.findings)})
+        changes = {"findings": list(judged.findings)}
+        return state(observed, verdict, acceptance=judged.acceptance, memory=judged.memory, changes=changes)
     refused = _trial(observed, judged, installation)
     if refused is not None:
         return refused
@@ -62,8 +64,18 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
         # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
         run |= _begun(observed)
         verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods of the run before end.")
-        return state(observed, verdict, acceptance=judged.acceptance, check_at=observed.now, events=events, changes=run)
-    return begin_attempt(observed, judged.world, acceptance=judged.acceptance, events=events, run=run)
+        return state(
+            observed,
+            verdict,
+            acceptance=judged.acceptance,
+            memory=judged.memory,
+            check_at=observed.now,
+            events=events,
+            changes=run,
+        )
+    return begin_attempt(
+        observed, judged.world, acceptance=judged.acceptance, memory=judged.memory, events=events, run=run
+    )
 
 
 def begin_attempt(
@@ -71,6 +83,7 @@ def begin_attempt(
     world: World,
     *,
     acceptance: Verdict | None = None,
+    memory: Statement | None = None,
     events: tuple[JobEvent, ...] = (),
     run: Mapping[str, Any] | None = None,
 ) -> Outcome:
@@ -81,7 +94,15 @@ def begin_attempt(
     ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
     verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")
     changes = {**(run or {}), **begun}
-    return state(observed, verdict, acceptance=acceptance, check_at=observed.now, events=events, changes=changes)
+    return state(
+        observed,
+        verdict,
+        acceptance=acceptance,
+        memory=memory,
+        check_at=observed.now,
+        events=events,
+        changes=changes,
+    )
 
 
 def _begun(observed: Observed) -> dict[str, Any]:

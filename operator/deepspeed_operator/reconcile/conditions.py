@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from deepspeed_operator.api.status import MAX_MESSAGE, Condition, ConditionType, DeepSpeedJobStatus, State
 
 # These explain themselves even when false; the others would only repeat them.
 _EXPLAINED: Final = frozenset({ConditionType.ACCEPTED, ConditionType.RUNNING, ConditionType.READY})
+_OF_THE_STATE: Final = tuple(kind for kind in ConditionType if kind is not ConditionType.MEMORY_FIT)
 _WHAT_IT_SAYS: Final[dict[State, dict[ConditionType, bool]]] = {
     State.INVALID: {ConditionType.STALLED: True},
     State.STARTING: {ConditionType.ACCEPTED: True, ConditionType.RECONCILING: True},
@@ -29,6 +30,7 @@ class Reason(StrEnum):
     INVALID_CONFIG = "InvalidDeepSpeedConfig"
     CONFIG_NOT_FOUND = "ConfigNotFound"
     TEMPLATE_REJECTED = "TemplateRejected"
+    DOES_NOT_FIT = "DoesNotFit"
     NAME_CONFLICT = "NameConflict"
     PODS_REFUSED = "PodsRefused"
 
@@ -64,6 +66,15 @@ class Verdict:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a condition says that does not follow from the state."""
+
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+
+
 def condition(status: DeepSpeedJobStatus, kind: ConditionType) -> Condition | None:
     """Return the condition of this type, if it was ever set."""
     return next((each for each in status.conditions if each.type == kind), None)
@@ -80,17 +91,41 @@ def is_finished(status: DeepSpeedJobStatus) -> bool:
 
 
 def conditions(
-    verdict: Verdict, acceptance: Verdict | None, previous: DeepSpeedJobStatus, *, generation: int, now: str
+    verdict: Verdict,
+    acceptance: Verdict | None,
+    previous: DeepSpeedJobStatus,
+    *,
+    generation: int,
+    now: str,
+    memory: Statement | None = None,
 ) -> list[Condition]:
     """Return all conditions for a verdict; a transition time changes only when a status flips.
 
-    `acceptance` gives the reason and message of Accepted where it was judged just now; else they stay as they were.
+    `acceptance` gives the reason and message of Accepted, and `memory` those of MemoryFit, where they were judged just
+    now; else they stay as they were.
     """
     says = _WHAT_IT_SAYS[verdict.state]
-    return [
+    found = [
         _condition(kind, says.get(kind, False), verdict, acceptance, previous, generation=generation, now=now)
-        for kind in ConditionType
+        for kind in _OF_THE_STATE
     ]
+    before = condition(previous, ConditionType.MEMORY_FIT)
+    if memory is not None:
+        found.append(_stated(ConditionType.MEMORY_FIT, memory, before, generation=generation, now=now))
+    elif before is not None:
+        found.append(before.model_copy(update={"observed_generation": generation}))
+    return found
+
+
+def _stated(kind: ConditionType, said: Statement, before: Condition | None, *, generation: int, now: str) -> Condition:
+    return Condition(
+        type=kind,
+        status=said.status,
+        reason=said.reason,
+        message=_bounded(said.message),
+        last_transition_time=before.last_transition_time if before and before.status == said.status else now,
+        observed_generation=generation,
+    )
 
 
 def _condition(

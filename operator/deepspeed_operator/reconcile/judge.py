@@ -1,19 +1,20 @@
 """Whether a run may begin: the configuration, the batch arithmetic and the template, all errors at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from deepspeed_operator.api.spec import DeepSpeedJobSpec, Integration
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
 from deepspeed_operator.dsconfig.migration import news
-from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.source import format_findings
 from deepspeed_operator.plan.accelerators import accelerator_of
+from deepspeed_operator.plan.jobs import declared_parallelism, plan_memory
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import ReadConfigMap
-from deepspeed_operator.reconcile.conditions import Reason, Verdict
+from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict
 from deepspeed_operator.reconcile.configuration import Configuration, Unusable, configuration
+from deepspeed_operator.reconcile.memory import stated
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.statement import accepted
 from deepspeed_operator.render.attempt import Attempt
@@ -34,6 +35,7 @@ class Judgement:
     findings: tuple[Finding, ...]  # the other levels, as many as status holds
     errors: tuple[Finding, ...]
     accelerator: str | None
+    memory: Statement | None = None
 
     @property
     def accepted(self) -> bool:
@@ -64,7 +66,7 @@ def judge(
         path,
         version=version,
         accelerator=accelerator,
-        parallelism=_declared(spec),
+        parallelism=declared_parallelism(spec),
         integration=framework,
     )
     world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
@@ -75,13 +77,15 @@ def judge(
     if source is not None and before is not None and version is not None and before != version:
         form += news(source.values, before, version, path)
     size = Attempt(observed.job, 1, world, text, installation).findings()
-    return _judgement(
-        world, judged.batch, source, (*judged.findings, *form, *template, *size), reason, accelerator=accelerator
-    )
-
-
-def _declared(spec: DeepSpeedJobSpec) -> Parallelism:
-    return Parallelism(**spec.parallelism.model_dump()) if spec.parallelism is not None else Parallelism()
+    findings = [*judged.findings, *form, *template, *size]
+    memory = None
+    if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
+        planned = plan_memory(spec, source.values, world, judged.batch, version)
+        memory, found = stated(planned, spec)
+        findings += found
+        reason = Reason.DOES_NOT_FIT
+    verdict = _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator)
+    return replace(verdict, memory=memory)
 
 
 def _judgement(

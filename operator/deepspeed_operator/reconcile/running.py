@@ -8,6 +8,7 @@ from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeleteP
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true
 from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline
 from deepspeed_operator.reconcile.gang import Gang
+from deepspeed_operator.reconcile.memory import explained
 from deepspeed_operator.reconcile.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.pods import PodView
 from deepspeed_operator.reconcile.starting import (
@@ -59,6 +60,7 @@ def complete(observed: Observed, gang: Gang) -> Outcome:
 
 def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     """Record the failure. Pods that still run are removed once it is written."""
+    failure = explained(observed, failure)
     verdict = Verdict(State.FAILED, failure.reason, headline(failure))
     transport = at_the_end(observed.job.status, gang)
     ended = {"completion_time": timestamp(observed.now), "workers": gang.workers}

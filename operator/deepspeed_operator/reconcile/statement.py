@@ -16,7 +16,7 @@ from deepspeed_operator.api.status import (
 )
 from deepspeed_operator.plan.digest import config_digest
 from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
-from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, conditions, is_true
+from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, condition, conditions, is_true
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
 
@@ -34,6 +34,7 @@ def state(
     actions: Sequence[Action] = (),
     check_at: datetime | None = None,
     acceptance: Verdict | None = None,
+    memory: Statement | None = None,
     events: Sequence[JobEvent] = (),
     changes: Mapping[str, Any] | None = None,
 ) -> Outcome:
@@ -50,7 +51,12 @@ def state(
             "state": verdict.state,
             "findings": findings[:MAX_FINDINGS],
             "conditions": conditions(
-                verdict, acceptance, before, generation=job.metadata.generation, now=timestamp(observed.now)
+                verdict,
+                acceptance,
+                before,
+                generation=job.metadata.generation,
+                now=timestamp(observed.now),
+                memory=memory,
             ),
         }
     )

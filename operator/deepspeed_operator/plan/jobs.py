@@ -1,0 +1,91 @@
+"""The memory of a job, from its spec."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import Batch, World
+from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.versions import judge_of
+from deepspeed_operator.plan.accelerators import CPU, accelerator_of
+from deepspeed_operator.plan.facts import model_of
+from deepspeed_operator.plan.fit import MemoryFit, fit_of
+from deepspeed_operator.plan.gpus import gpu_memory
+from deepspeed_operator.plan.model import Model, UnknownModelError
+from deepspeed_operator.plan.reading import setup_of
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything that a job's memory follows from."""
+
+    config: Mapping[str, Any]
+    model: Model
+    micro: int
+    accumulation: int
+    world: int
+    version: str
+    parallelism: Parallelism
+
+    def fit(self, capacity: int) -> MemoryFit:
+        """Compare with a GPU's memory."""
+        setup = setup_of(self.config, self.world, self.version, self.parallelism)
+        return fit_of(setup, self.model, self.micro, self.accumulation, capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why nothing can be said of a job's memory: the path of what is missing or wrong, and why."""
+
+    path: str
+    why: str
+    wrong: bool = False
+
+
+def declared_parallelism(spec: DeepSpeedJobSpec) -> Parallelism:
+    """Return what the job says about how its script divides ranks."""
+    return Parallelism(**spec.parallelism.model_dump()) if spec.parallelism is not None else Parallelism()
+
+
+def case_of(
+    spec: DeepSpeedJobSpec,
+    config: Mapping[str, Any],
+    world: World,
+    batch: Batch | None,
+    version: str | None,
+) -> Case | Missing:
+    """Return what the memory of a judged job follows from."""
+    if spec.model is None:
+        return Missing("spec.model", "it is not given")
+    if accelerator_of(spec) == CPU:
+        return Missing("spec.template", "the job trains on CPUs")
+    judge = judge_of(version) if version is not None else None
+    if judge is None:
+        return Missing("spec.deepspeedVersion", "the DeepSpeed version of the image is not known")
+    if batch is None or batch.micro_per_gpu is None or batch.accumulation is None:
+        return Missing("spec.dsConfig", "it leaves the batch sizes to the framework")
+    try:
+        model = model_of(spec.model)
+    except UnknownModelError as error:
+        return Missing("spec.model", str(error), wrong=True)
+    parallelism = declared_parallelism(spec)
+    return Case(config, model, batch.micro_per_gpu, batch.accumulation, world.size, judge.version, parallelism)
+
+
+def plan_memory(
+    spec: DeepSpeedJobSpec,
+    config: Mapping[str, Any],
+    world: World,
+    batch: Batch | None,
+    version: str | None,
+) -> MemoryFit | Missing:
+    """Return whether a judged job's memory is enough, or why that cannot be said."""
+    case = case_of(spec, config, world, batch, version)
+    if isinstance(case, Missing):
+        return case
+    capacity = gpu_memory(spec)
+    if capacity is None:
+        need = f"it needs about {case.fit(1).memory.needed / 2**30:.1f} GiB of a GPU, whose memory is not known"
+        return Missing("spec.gpuMemory", need)
+    return case.fit(capacity)

@@ -1,0 +1,61 @@
+"""What status says about memory: before a run whether it will be enough, after a failure why it was not."""
+
+import re
+from typing import Final
+
+from deepspeed_operator.api.spec import Admission, DeepSpeedJobSpec
+from deepspeed_operator.api.status import Failure, Finding, Level
+from deepspeed_operator.plan.fit import Fit, MemoryFit
+from deepspeed_operator.plan.gpus import gpu_memory
+from deepspeed_operator.plan.jobs import Case, Missing, case_of
+from deepspeed_operator.plan.remedies import smallest_change
+from deepspeed_operator.reconcile.actions import ReadConfigMap
+from deepspeed_operator.reconcile.conditions import Statement, Verdict
+from deepspeed_operator.reconcile.configuration import run_configuration
+from deepspeed_operator.reconcile.observed import Observed
+
+_REASONS: Final = {Fit.YES: "Fits", Fit.NO: "DoesNotFit", Fit.UNKNOWN: "NotCertain"}
+_OUT_OF_MEMORY: Final = re.compile(r"OutOfMemoryError|CUDA out of memory")
+_CAPACITY: Final = re.compile(r"total capacity of ([0-9.]+) GiB")
+_GIB: Final = 2**30
+
+
+def stated(planned: MemoryFit | Missing, spec: DeepSpeedJobSpec) -> tuple[Statement, list[Finding]]:
+    """Return the condition MemoryFit, and the findings that go with it."""
+    if isinstance(planned, Missing):
+        said = Statement("Unknown", "NotKnown", f"{planned.path}: {planned.why}.")
+        fix = "Correct spec.model, or remove it."
+        wrong = Finding(level=Level.WARNING, path=planned.path, message=f"{planned.why}.", fix=fix)
+        return said, [wrong] if planned.wrong else []
+    said = Statement(planned.fit.value, _REASONS[planned.fit], str(planned))
+    if planned.fit is not Fit.NO:
+        return said, []
+    refuses = spec.admission is Admission.REQUIRE_FIT
+    level, path = (Level.ERROR, "spec.admission") if refuses else (Level.ADVICE, "spec.model")
+    fix = "dsjob plan shows what needs less. Correct spec.model or spec.gpuMemory where they are wrong."
+    return said, [Finding(level=level, path=path, message=str(planned), fix=fix)]
+
+
+def explained(observed: Observed, failure: Failure) -> Failure:
+    """Add to an out-of-memory failure of a GPU what was predicted, and the smallest change that would fit."""
+    cause, newline, log = failure.message.partition("\n")
+    case = _case(observed) if _OUT_OF_MEMORY.search(failure.message) else None
+    if case is None:
+        return failure
+    said = _CAPACITY.search(failure.message)
+    capacity = round(float(said[1]) * _GIB) if said else gpu_memory(observed.job.spec)
+    peak = case.fit(capacity or 1).memory.peak
+    hint = f"Predicted: most memory in the {peak.name}, {peak.largest.what} {peak.largest.size / _GIB:.1f} GiB"
+    if capacity is not None:
+        change = smallest_change(case, capacity)
+        hint += f"; the smallest change that fits: {change}" if change else "; no single change that is known fits"
+    return failure.model_copy(update={"message": f"{cause}. {hint}{newline}{log}"})
+
+
+def _case(observed: Observed) -> Case | None:
+    spec, status = observed.job.spec, observed.job.status
+    config = run_configuration(observed)
+    if status.world is None or config is None or isinstance(config, ReadConfigMap | Verdict):
+        return None
+    found = case_of(spec, config.values, status.world, status.batch, status.deepspeed_version)
+    return found if isinstance(found, Case) else None

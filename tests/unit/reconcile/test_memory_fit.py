@@ -1,0 +1,147 @@
+"""MemoryFit in status, spec.admission, and what is said of a GPU that ran out of memory."""
+
+import json
+from typing import Any
+
+import pytest
+
+from deepspeed_operator.api.status import ConditionType, DeepSpeedJobStatus, State
+from tests.unit.reconcile.simulation import Simulation, job
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32000,
+}
+MODEL: dict[str, Any] = {
+    "fromConfig": LLAMA,
+    "trainableParameters": 6_738_415_616,
+    "sequenceLength": 2048,
+    "attention": "SDPA",
+    "activationCheckpointing": False,
+}
+CONFIG: dict[str, Any] = {
+    "train_micro_batch_size_per_gpu": 8,
+    "gradient_accumulation_steps": 1,
+    "bf16": {"enabled": True},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+    "zero_optimization": {"stage": 2},
+}
+OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB "
+    "of which 1.00 GiB is free."
+)
+
+
+def simulation(**spec: Any) -> Simulation:
+    given = {"model": MODEL, "gpuMemory": "80Gi", "dsConfig": CONFIG, "slotsPerNode": 4, **spec}
+    started = Simulation(job(**given))
+    started.settle()
+    return started
+
+
+def said(found: Simulation) -> tuple[str, str]:
+    condition = found.condition(ConditionType.MEMORY_FIT)
+    return condition.status, condition.reason
+
+
+def test_a_job_that_fits_says_so_and_runs() -> None:
+    found = simulation(
+        model={**MODEL, "activationCheckpointing": True}, dsConfig={**CONFIG, "zero_optimization": {"stage": 3}}
+    )
+    assert said(found) == ("True", "Fits")
+    assert len(found.pods) == 2
+
+
+def test_a_job_that_does_not_fit_runs_all_the_same_and_has_an_advice() -> None:
+    found = simulation()
+    assert said(found) == ("False", "DoesNotFit")
+    assert (
+        "backward pass and reduction, where activations take most" in found.condition(ConditionType.MEMORY_FIT).message
+    )
+    assert [(each.level, each.path) for each in found.job.status.findings if "GiB" in each.message] == [
+        ("advice", "spec.model")
+    ]
+    assert len(found.pods) == 2
+
+
+def test_required_fit_refuses_a_job_that_does_not_fit() -> None:
+    found = simulation(admission="RequireFit")
+    assert (found.job.status.state, found.pods) == (State.INVALID, {})
+    assert found.condition(ConditionType.ACCEPTED).reason == "DoesNotFit"
+    assert "spec.admission" in found.condition(ConditionType.ACCEPTED).message
+
+
+@pytest.mark.parametrize(
+    ("unsaid", "named"),
+    [
+        ({"gpuMemory": None}, "spec.gpuMemory"),
+        ({"image": "mine:1"}, "spec.deepspeedVersion"),
+        ({"dsConfig": {**CONFIG, "train_micro_batch_size_per_gpu": "auto"}}, "batch sizes"),
+        ({"model": {**MODEL, "activationCheckpointing": None}}, "activationCheckpointing, which is assumed"),
+    ],
+    ids=["GPU", "version", "batch", "fact"],
+)
+def test_what_is_not_known_is_named_and_refuses_nothing(unsaid: dict[str, Any], named: str) -> None:
+    found = simulation(admission="RequireFit", **unsaid)
+    assert said(found)[0] == "Unknown"
+    assert named in found.condition(ConditionType.MEMORY_FIT).message
+    assert len(found.pods) == 2
+
+
+def test_facts_that_make_no_model_are_a_warning() -> None:
+    found = simulation(model={"lora": {"rank": 8}})
+    assert said(found) == ("Unknown", "NotKnown")
+    assert [(each.level, each.path) for each in found.job.status.findings if each.path == "spec.model"] == [
+        ("warning", "spec.model")
+    ]
+
+
+def test_a_gpu_is_known_by_the_nodes_that_the_template_demands() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H200"}
+    template = {"spec": {"nodeSelector": labels, "containers": [{"name": "trainer", "image": "worker:1"}]}}
+    found = simulation(gpuMemory=None, template=template, deepspeedVersion="0.19.8")
+    assert said(found)[0] != "Unknown"
+    assert "140.4 GiB" in found.condition(ConditionType.MEMORY_FIT).message
+
+
+def test_without_facts_nothing_is_said() -> None:
+    found = simulation(model=None)
+    assert ConditionType.MEMORY_FIT not in [each.type for each in found.job.status.conditions]
+
+
+def test_the_condition_stays_while_the_job_runs() -> None:
+    found = simulation()
+    before = found.condition(ConditionType.MEMORY_FIT)
+    found.run_all()
+    found.settle()
+    assert found.condition(ConditionType.MEMORY_FIT) == before
+
+
+def test_out_of_memory_names_the_phase_its_largest_term_and_the_smallest_change_that_fits() -> None:
+    status = ended(simulation(gpuMemory=None))
+    assert status.failure is not None
+    cause = status.failure.message.partition("\n")[0]
+    assert "Predicted: most memory in the backward pass and reduction, activations" in cause
+    assert "train_micro_batch_size_per_gpu: 4 with gradient_accumulation_steps: 2" in cause
+
+
+def test_out_of_memory_of_a_job_without_facts_is_left_as_it_is() -> None:
+    status = ended(simulation(model=None))
+    assert status.failure is not None
+    assert "Predicted" not in status.failure.message
+
+
+def ended(found: Simulation) -> DeepSpeedJobStatus:
+    found.run_all()
+    found.settle()
+    words = {"protocol": 1, "reason": "RankFailed", "index": 0, "rank": 3, "exitCode": 1, "signature": OUT_OF_MEMORY}
+    found.end(0, 1, json.dumps(words))
+    found.settle()
+    found.wait(60)
+    found.settle()
+    assert found.job.status.state is State.FAILED
+    return found.job.status
