@@ -1,6 +1,8 @@
 """The agent as every job's pods get it."""
 
+import ast
 import io
+import tokenize
 from base64 import b64encode
 from importlib.resources import files
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
@@ -18,5 +20,23 @@ def agent_archive() -> str:
     with ZipFile(archive, "w") as writing:
         for module in sorted(modules, key=lambda each: each.name):
             # ZipInfo's own date is fixed, so that an immutable ConfigMap never seems to have changed.
-            writing.writestr(ZipInfo(module.name), module.read_bytes(), ZIP_DEFLATED)
+            code = without_words(module.read_text(encoding="utf-8"))
+            writing.writestr(ZipInfo(module.name), code.encode(), ZIP_DEFLATED)
     return b64encode(archive.getvalue()).decode()
+
+
+def without_words(source: str) -> str:
+    """Drop comments and docstrings, a fifth of the archive; every statement stays on its line, for tracebacks."""
+    lines = source.split("\n")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) or ast.get_docstring(node) is None:
+            continue
+        words = node.body[0]
+        last = words.end_lineno or words.lineno
+        alone = [" " * words.col_offset + "pass"] if len(node.body) == 1 else [""]
+        lines[words.lineno - 1 : last] = alone + [""] * (last - words.lineno)
+    return "\n".join(lines)

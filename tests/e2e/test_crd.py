@@ -43,7 +43,6 @@ FULL: Json = {
         },
         "dsConfigFrom": {"configMap": "configs", "key": "ds.json"},
         "deepspeedVersion": "0.19.8",
-        "network": {"profile": "TCP", "interface": "eth0", "env": {"NCCL_DEBUG": "INFO"}},
         "model": {
             "fromConfig": {"model_type": "llama"},
             "parameters": 7_000_000_000,
@@ -63,6 +62,14 @@ FULL: Json = {
         },
         "gpuMemory": "80Gi",
         "admission": "RequireFit",
+        "network": {
+            "profile": "NVLink",
+            "interface": "eth0",
+            "env": {"NCCL_DEBUG": "INFO"},
+            "require": True,
+            "preflight": "Bandwidth",
+            "minimumBusBandwidth": "10G",
+        },
         "sharedMemory": "16Gi",
         "parallelism": {"tensor": 1, "pipeline": 1, "sequence": 1, "expert": 1},
         "template": {"spec": {"containers": []}},
@@ -80,6 +87,13 @@ FULL: Json = {
         "configDigest": "sha256:0",
         "world": {"nodes": 1, "slotsPerNode": 1, "size": 1, "dataParallel": 1},
         "failure": {"reason": "RankFailed", "message": "boom", "pod": "a", "node": "b"},
+        "transport": {
+            "state": "Socket",
+            "links": [{"between": "Nodes", "uses": "NET/Socket", "kind": "Socket", "devices": ["a"], "nodes": ["0-1"]}],
+            "library": "NCCL 2.28.9",
+            "message": "m",
+            "busBandwidth": 1,
+        },
         "findings": [{"level": "advice", "path": "spec", "message": "m", "fix": "f"}],
         "conditions": [
             {
@@ -165,8 +179,8 @@ def breaking(path: str, kind: str, bound: Any) -> Json:
 
 def _items(body: Json, path: str, number: int) -> list[Any]:
     item: Any = body
-    for name in path.split("."):
-        item = item[name]
+    for name in path.replace("[]", ".[]").split("."):
+        item = item[0] if name == "[]" else item[name]
     first = item[0]
     return [{**first, "type": f"T{index}"} if "type" in first else first for index in range(number)]
 
@@ -268,6 +282,8 @@ RULES: list[tuple[Json, str]] = [
     (spec_of(training={"script": "a", "command": ["b"]}), "spec.training: set exactly one of"),
     (spec_of(training={"script": "a", "launcher": "None"}), "spec.training.command: launcher None runs a command"),
     (spec_of(training={"command": ["a"], "launcher": "DeepSpeed"}), "spec.training.command: launcher DeepSpeed starts"),
+    (spec_of(network={"require": True}), "spec.network.require: profiles Auto and TCP accept"),
+    (spec_of(network={"minimumBusBandwidth": "1G"}), "spec.network.minimumBusBandwidth: nothing measures it"),
     (spec_of(dsConfig={}, dsConfigFrom={"configMap": "a"}), "spec.dsConfigFrom: dsConfig and dsConfigFrom exclude"),
     ({**spec_of(), "metadata": {"name": "a" * 51}}, "metadata.name: at most 50 characters"),
     ({**spec_of(), "metadata": {"name": "1a"}}, "metadata.name: at most 50 characters"),

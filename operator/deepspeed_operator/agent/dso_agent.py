@@ -12,6 +12,7 @@ import traceback
 from typing import Any, Callable
 
 import dso_preflight
+from dso_bandwidth import LIMIT_SECONDS, Sweep
 from dso_cause import exit_code, message
 from dso_gang import SETTLE_SECONDS, Gang, is_secondary
 from dso_http import Answer, Server, listen
@@ -42,6 +43,7 @@ class Agent:
         self.seen_version = 0
         self.suspect: tuple[float, Cause] | None = None
         self.failed: Child | None = None
+        self.bandwidth: int | None = None
         self.terminated_by = 0
 
     # The HTTP thread
@@ -93,8 +95,11 @@ class Agent:
 
     def transport(self) -> dict[str, Any] | None:
         """The gang's; only rank 0's agent knows it."""
+        if not self.gang:
+            return None
         over = self.watch.stepped or self.phase == "Finished"
-        return self.gang.transport(over, self.watch.source.note) if self.gang else None
+        found = self.gang.transport(over, self.watch.source.note)
+        return found if self.bandwidth is None else {**found, "busBandwidth": self.bandwidth}
 
     # The main thread
 
@@ -137,8 +142,10 @@ class Agent:
                 self.wait(lambda: not self.probe or self.probe.done)
                 if self.probe and self.probe.missing:
                     raise Failure(plan.cause("Preflight", self.warnings[-1]))
-            self.ranks.start(children)
             self.watch.start()
+            if plan.preflight is not None:
+                self.measure()
+            self.ranks.start(children)
         except OSError as error:
             raise Failure(plan.cause("Preflight", f"{error.strerror}: {error.filename}")) from error
         self.phase = "Running"
@@ -146,6 +153,42 @@ class Agent:
         self.watch.poll()
         self.link.tell("Finished")
         self.wait(lambda: self.link.finished)
+
+    def measure(self) -> None:
+        """The bandwidth preflight; raises Failure."""
+        plan = self.plan
+        if plan.nodes * plan.slots == 1:
+            self.warn("one rank has no network to measure: spec.network.preflight does nothing")
+            return
+        self.phase = "Preflight"
+        sweep = Sweep(plan, self.watch.source.environment)
+        try:
+            self.ranks.start(sweep.specs)
+            until = time.monotonic() + LIMIT_SECONDS
+            children = self.ranks.children
+            self.wait(lambda: not self.ranks.running() or any(c.code for c in children) or time.monotonic() > until)
+            done = next((local for local, child in enumerate(children) if child.code is not None), None)
+            found = sweep.result(done) if done is not None else None
+            failed = next((child for child in children if child.code), None)
+            if found:
+                self.bandwidth = found["busBandwidth"]
+                if sweep.below_minimum(found):
+                    if self.gang is None:
+                        # All measure the same; rank 0's agent also leaves the number for status.
+                        until = time.monotonic() + TELL_SECONDS
+                        self.wait(lambda: time.monotonic() > until)
+                    raise Failure(plan.cause("PreflightFailed", sweep.below_minimum(found)))
+            if failed:
+                cause = self.ranks.failure(failed)
+                text = f"the bandwidth preflight failed: {cause['signature']}"
+                raise Failure({**cause, "reason": "PreflightFailed", "signature": text[:300]})
+            if self.ranks.running():
+                raise Failure(plan.cause("PreflightFailed", f"the all-reduces did not end in {LIMIT_SECONDS:.0f} s"))
+        finally:
+            sweep.end()
+        self.ranks.end()
+        self.output = Output(self.watch.sniff)
+        self.ranks = Ranks(plan, self.output)
 
     def wait(self, condition: Callable[[], bool], for_peers: bool = False) -> None:
         """Until the condition holds; raises Failure for whatever ends the run before."""
@@ -257,7 +300,7 @@ class Agent:
         version = self.probe.version if self.probe else None
         child = self.failed or (self.ranks.children or [None])[0]
         found = self.transport()
-        more = {"transport": brief(found)} if found and found["links"] else {}
+        more = {"transport": brief(found)} if found and (found["links"] or self.bandwidth) else {}
         done = {"protocol": PROTOCOL, "reason": "Completed", "deepspeed": version, **more}
         tail = child.stream.tail if child else b""
         write_message(message({**cause, **more}, tail) if cause else message(done, b""))

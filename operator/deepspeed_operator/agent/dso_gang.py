@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from dso_plan import PROTOCOL, Cause, Plan
-from dso_transport import on_sockets, summary
+from dso_transport import summary, those_on
 
 SETTLE_SECONDS = 1.5
 
@@ -22,7 +22,7 @@ _SECONDARY = re.compile(
 
 
 def is_secondary(cause: Cause) -> bool:
-    return cause["reason"] == "RankFailed" and bool(_SECONDARY.search(cause["signature"]))
+    return cause["reason"] in ("RankFailed", "PreflightFailed") and bool(_SECONDARY.search(cause["signature"]))
 
 
 class Member:
@@ -132,10 +132,11 @@ class Gang:
         return summary(self.plan, dict(self.transports), over, note)
 
     def _judge_transport(self) -> None:
-        if self.plan.fabric and self.released and not self.cause:
-            slow = on_sockets(self.transport(False, ""))
+        fabric = self.plan.fabric
+        if fabric and self.released and not self.cause:
+            slow = those_on(fabric["fallbacks"], self.transport(False, ""))
             if slow:
-                text = f"{slow}; spec.network.profile {self.plan.fabric} asks for more, and spec.network.require is set"
+                text = f"{slow}, but spec.network.require is set and the profile is {fabric['profile']}"
                 self._conclude(self.plan.cause("TransportMismatch", text))
 
     def _propose(self, cause: Cause, now: float) -> None:

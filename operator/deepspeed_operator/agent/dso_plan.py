@@ -47,8 +47,10 @@ class Plan:
         self.grace: float = raw["terminationGraceSeconds"]
         # How long a silent agent counts as alive. A pod lost for longer has killed its ranks itself.
         self.fence: float = raw.get("fenceSeconds", 20)
-        # The network profile whose fabric must be used; None: whatever is used is right.
-        self.fabric: str | None = raw.get("requiredFabric")
+        # The network profile whose fabric must be used, and the kinds of transport that show it is not.
+        self.fabric: dict[str, Any] | None = raw.get("requiredFabric")
+        # Measure the network first, and fail below so many bytes a second; None: no measurement.
+        self.preflight: float | None = raw.get("preflightBandwidth")
         entries: list[tuple[str, str]] = re.findall(r"^\s*([^\s#]\S*)\s+slots=(\d+)", hostfile, re.MULTILINE)
         self.hosts = [host for host, _ in entries]
         self.slots_of = [int(slots) for _, slots in entries]

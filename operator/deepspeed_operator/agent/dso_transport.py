@@ -208,10 +208,10 @@ def _link(between: bool, way: Mapping[str, Any], pairs: Iterable[tuple[int, int]
     return link
 
 
-def on_sockets(found: Mapping[str, Any]) -> str:
-    """Which nodes use sockets, in words; empty if none."""
+def those_on(kinds: Iterable[str], found: Mapping[str, Any]) -> str:
+    """Who uses one of these kinds of transport, in words; empty if nobody does."""
     for link in found["links"]:
-        if link["kind"] == "Socket":
+        if link["kind"] in kinds:
             where = f"nodes {', '.join(link['nodes'])}" if "nodes" in link else "all nodes that are connected"
             devices = f" ({', '.join(link['devices'])})" if link["devices"] else ""
             return f"{where if link['between'] == 'Nodes' else 'ranks of a node'} use {link['uses']}{devices}"

@@ -1,7 +1,7 @@
 """The spec of a DeepSpeedJob: what a user writes. Field descriptions are what `kubectl explain` prints."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -9,6 +9,8 @@ from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
+
+QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?([EPTGM]i?|Ki|k)?$"
 
 
 class Launcher(StrEnum):
@@ -152,6 +154,13 @@ class NetworkProfile(StrEnum):
     MNNVL = "MNNVL"
 
 
+class Preflight(StrEnum):
+    """What is measured before the ranks start."""
+
+    NONE = "None"
+    BANDWIDTH = "Bandwidth"
+
+
 class Network(Model):
     """How the ranks reach each other."""
 
@@ -178,6 +187,22 @@ class Network(Model):
         description="Variables of the collective library, set for the trainer container. They win over the profile "
         "and interface; spec.template's env wins over them. Unknown, misspelt and dangerous ones are listed in "
         "status.findings. Example: {NCCL_DEBUG: INFO}",
+    )
+    require: bool = Field(
+        default=False,
+        description="True ends the run with reason TransportMismatch when NCCL reports that it does not use the "
+        "profile's fabric: TCP where the profile is one of RDMA. False: a finding and a Warning event say so.",
+    )
+    preflight: Preflight = Field(
+        default=Preflight.NONE,
+        description="Bandwidth: before the ranks start, all-reduces of 1 to 256 MiB are measured with torch in the "
+        "job's own image, over nccl on GPUs (NVIDIA, AMD), else gloo; up to half a minute. status.transport has the "
+        "result.",
+    )
+    minimum_bus_bandwidth: Annotated[int | str, IntOrString(QUANTITY_PATTERN)] | None = Field(
+        default=None,
+        description="Bytes a second. The run fails with reason PreflightFailed where preflight measures less bus "
+        "bandwidth: 2(n-1)/n times the bytes of an all-reduce of n ranks, divided by its time. Example: 100G",
     )
 
 
@@ -206,6 +231,14 @@ LAUNCHER_DEEPSPEED_NEEDS_PYTHON = Cel(
     "self.launcher != 'DeepSpeed' || !has(self.command)",
     "spec.training.command: launcher DeepSpeed starts a script or a module; use spec.training.script or module, "
     "or launcher None for a command that starts the ranks itself",
+)
+REQUIRE_NEEDS_FABRIC = Cel(
+    "!self.require || !(self.profile in ['Auto', 'TCP'])",
+    "spec.network.require: profiles Auto and TCP accept whatever is used; write your fabric's profile, or remove it",
+)
+MINIMUM_NEEDS_PREFLIGHT = Cel(
+    "!has(self.minimumBusBandwidth) || self.preflight == 'Bandwidth'",
+    "spec.network.minimumBusBandwidth: nothing measures it; set spec.network.preflight to Bandwidth",
 )
 ONE_CONFIG_SOURCE = Cel(
     "!(has(self.dsConfig) && has(self.dsConfigFrom))",
@@ -261,11 +294,10 @@ class DeepSpeedJobSpec(Model):
         description="How the program divides its ranks, where dsConfig does not say it: the batch arithmetic depends "
         "on it.",
     )
-    network: Network | None = Field(default=None, description="How the ranks reach each other.")
     model: ModelFacts | None = Field(
         default=None, description="Facts about the model, by which its memory is computed before it runs."
     )
-    gpu_memory: Annotated[int | str, IntOrString(r"^[0-9]+(\.[0-9]+)?([EPTGM]i?|Ki|k)?$")] | None = Field(
+    gpu_memory: Annotated[int | str, IntOrString(QUANTITY_PATTERN)] | None = Field(
         default=None,
         description="Memory of one GPU. Unset: taken from template's node selector or affinity, where it names a GPU "
         "(nvidia.com/gpu.memory, nvidia.com/gpu.product, cloud.google.com/gke-accelerator). Example: 80Gi",
@@ -275,7 +307,10 @@ class DeepSpeedJobSpec(Model):
         description="RequireFit refuses a job that for sure needs more memory than its GPUs have (condition MemoryFit "
         "False). Always does not. Where it is Unknown, the job runs.",
     )
-    shared_memory: Annotated[int | str, IntOrString(r"^[0-9]+(\.[0-9]+)?([EPTGM]i?|Ki|k)?$")] | None = Field(
+    network: Annotated[Network, REQUIRE_NEEDS_FABRIC, MINIMUM_NEEDS_PREFLIGHT] | None = Field(
+        default=None, description="How the ranks reach each other."
+    )
+    shared_memory: Annotated[int | str, IntOrString(QUANTITY_PATTERN)] | None = Field(
         default=None,
         description="Size limit of /dev/shm, which NCCL, gloo and data loaders use. Unset: as much as the trainer "
         "container's memory limit; without one, the node's. Example: 16Gi",

@@ -61,8 +61,6 @@ class Transport(Model):
     )
     library: str | None = Field(default=None, max_length=80, description="Example: NCCL 2.28.9+cuda13.0")
     message: str | None = Field(default=None, max_length=512, description="Why nothing is known, if that is so.")
-
-    @property
-    def on_sockets(self) -> tuple[TransportLink, ...]:
-        """The links that go over TCP."""
-        return tuple(link for link in self.links if link.kind is TransportState.SOCKET)
+    bus_bandwidth: Annotated[int, Field(ge=0, le=2**62)] | None = Field(
+        default=None, description="Bytes a second, measured by spec.network.preflight before the ranks started."
+    )

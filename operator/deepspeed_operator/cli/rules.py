@@ -10,13 +10,18 @@ from deepspeed_operator.api.spec import (
     EXACTLY_ONE_PROGRAM,
     LAUNCHER_DEEPSPEED_NEEDS_PYTHON,
     LAUNCHER_NONE_NEEDS_COMMAND,
+    MINIMUM_NEEDS_PREFLIGHT,
     ONE_CONFIG_SOURCE,
+    REQUIRE_NEEDS_FABRIC,
     Launcher,
+    NetworkProfile,
+    Preflight,
 )
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.api.untyped import object_at
 
 Object = Mapping[str, Any]
+_ANY_FABRIC: Final = (NetworkProfile.AUTO, NetworkProfile.TCP)
 _GENERATED: Final = "xxxxx"  # what the API server appends to metadata.generateName is as long
 
 
@@ -42,12 +47,22 @@ def _one_config_source(spec: Object) -> bool:
     return spec.get("dsConfig") is None or spec.get("dsConfigFrom") is None
 
 
+def _requires_a_fabric(network: Object) -> bool:
+    return network.get("require") is not True or network.get("profile") not in {None, *_ANY_FABRIC}
+
+
+def _measures_its_minimum(network: Object) -> bool:
+    return network.get("minimumBusBandwidth") is None or network.get("preflight") == Preflight.BANDWIDTH
+
+
 HOLDS: Final[Mapping[str, Callable[[Object], bool]]] = {
     NAME_RULE.rule: _name_fits,
     EXACTLY_ONE_PROGRAM.rule: _one_program,
     LAUNCHER_NONE_NEEDS_COMMAND.rule: _has_command_or_ranks,
     LAUNCHER_DEEPSPEED_NEEDS_PYTHON.rule: _launcher_starts_python,
     ONE_CONFIG_SOURCE.rule: _one_config_source,
+    REQUIRE_NEEDS_FABRIC.rule: _requires_a_fabric,
+    MINIMUM_NEEDS_PREFLIGHT.rule: _measures_its_minimum,
 }
 
 

@@ -27,6 +27,8 @@ _REMEDIES = {
     "a smaller micro batch, activation checkpointing, less offload to the CPU.",
     Reason.EVICTED: "Set memory and ephemeral-storage requests in spec.template; run again with another spec.runId.",
     Reason.POD_DELETED: "Run again with another spec.runId.",
+    "TransportMismatch": "See docs/transport.md for what keeps NCCL from it; run again with another spec.runId.",
+    "PreflightFailed": "Look at the network, or at the log in status.failure; run again with another spec.runId.",
     "PeerLost": "Look at the node; run again with another spec.runId.",
     "HostNotResolved": "Check the cluster's DNS and network policies, then run again with another spec.runId.",
     "PeersMissing": "Check that pods of this namespace may talk to each other, then run again with another spec.runId.",

@@ -21,7 +21,7 @@ from deepspeed_operator.reconcile.starting import (
     obstacle,
 )
 from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
-from deepspeed_operator.reconcile.transport import at_the_end, reported
+from deepspeed_operator.reconcile.transport import News, at_the_end, news, reported
 from deepspeed_operator.render.installation import Installation
 
 _REFUSALS: Final[dict[str, State]] = {Reason.NAME_CONFLICT: State.INVALID, Reason.PODS_REFUSED: State.STARTING}
@@ -53,19 +53,20 @@ def complete(observed: Observed, gang: Gang) -> Outcome:
     verdict = Verdict(State.COMPLETE, Reason.COMPLETED, f"{pods} ended with success. Another spec.runId runs it again.")
     ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
     completed_at = max((at for at in ended if at is not None), default=observed.now)
-    transport = at_the_end(observed.job.status, gang)
-    result = {"completion_time": timestamp(completed_at), "workers": gang.workers, "transport": transport}
-    return state(observed, verdict, check_at=observed.now, changes=result)
+    told = news(observed, at_the_end(observed.job.status, gang))
+    result = {**told.changes, "completion_time": timestamp(completed_at), "workers": gang.workers}
+    return state(observed, verdict, check_at=observed.now, changes=result, events=told.events)
 
 
 def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     """Record the failure. Pods that still run are removed once it is written."""
     failure = explained(observed, failure)
     verdict = Verdict(State.FAILED, failure.reason, headline(failure))
-    transport = at_the_end(observed.job.status, gang)
+    told = news(observed, at_the_end(observed.job.status, gang))
     ended = {"completion_time": timestamp(observed.now), "workers": gang.workers}
-    result = {**ended, "failure": failure, "transport": transport}
-    return state(observed, verdict, check_at=observed.now, changes=result)
+    result = {**told.changes, **ended, "failure": failure}
+    events = () if failure.reason == "TransportMismatch" else told.events
+    return state(observed, verdict, check_at=observed.now, changes=result, events=events)
 
 
 def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:
@@ -83,9 +84,16 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
     question = ask_agent(observed, gang)
     if question:
         return unchanged(observed, *actions, *question)
-    changes = {"transport": reported(observed)}
-    due = agent_due(observed, gang)
-    return state(observed, _all_run(observed), gang=gang, actions=actions, check_at=due, changes=changes)
+    told, due = news(observed, reported(observed)), agent_due(observed, gang)
+    return state(
+        observed,
+        _all_run(observed),
+        gang=gang,
+        actions=actions,
+        check_at=due,
+        changes=told.changes,
+        events=told.events,
+    )
 
 
 def _starting(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
@@ -94,10 +102,10 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
         question = ask_agent(observed, gang)
         if question:
             return unchanged(observed, *removals, *addresses(observed, gang, installation), *question)
-        due = agent_due(observed, gang)
-        return state(
-            observed, _all_run(observed), gang=gang, actions=removals, check_at=due, changes=_reported(observed)
-        )
+        told, due = news(observed, reported(observed)), agent_due(observed, gang)
+        changes = _reported(observed, told)
+        verdict = _all_run(observed)
+        return state(observed, verdict, gang=gang, actions=removals, check_at=due, changes=changes, events=told.events)
     until = deadline(observed, gang)
     if observed.now >= until:
         words = not_running_in_time(observed, gang)
@@ -178,9 +186,10 @@ def _all_run(observed: Observed) -> Verdict:
     return Verdict(State.RUNNING, Reason.RUNNING, f"{ranks} in {pods}; {where}.")
 
 
-def _reported(observed: Observed) -> dict[str, object]:
+def _reported(observed: Observed, told: News) -> dict[str, object]:
     """Return what rank 0's agent found out about the image."""
     report, status, declared = observed.facts.agent, observed.job.status, observed.job.spec.deepspeed_version
+    known = told.changes.get("findings", status.findings)
     report = report or AgentReport(status.attempt or 0, observed.now)
     warnings = [Finding(level=Level.WARNING, path="spec.training", message=words) for words in report.warnings]
     if declared is not None and report.deepspeed_version not in {None, declared}:
@@ -189,6 +198,6 @@ def _reported(observed: Observed) -> dict[str, object]:
         warnings.append(Finding(level=Level.WARNING, path="spec.deepspeedVersion", message=words, fix=fix))
     return {
         "deepspeed_version": report.deepspeed_version or status.deepspeed_version,
-        "transport": reported(observed),
-        "findings": [*status.findings, *(each for each in warnings if each not in status.findings)],
+        "transport": told.changes["transport"],
+        "findings": [*known, *(each for each in warnings if each not in known)],
     }

@@ -1,17 +1,59 @@
-"""What the agents tell of the network, in status."""
+"""What the agents tell of the network: in status, and as a finding and an event where it is not what was asked for."""
 
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from deepspeed_operator.api.spec import Model
-from deepspeed_operator.api.status import DeepSpeedJobStatus
+from deepspeed_operator.api.spec import DeepSpeedJobSpec, Model
+from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding, Level
 from deepspeed_operator.api.transport import Transport, TransportState
+from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.render.network.guard import fallbacks
 
+_PROFILE: Final = "spec.network.profile"
+_REPORTS: Final = "NCCL reports "
 _NOT_REPORTED = "NCCL reported no connection before the run ended."
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Fields of the status, and what to announce."""
+
+    changes: dict[str, Any]
+    events: tuple[JobEvent, ...] = ()
+
+
+def news(observed: Observed, transport: Transport | None) -> News:
+    """Return what a transport means for status; what contradicts the job's network profile is announced once."""
+    status = observed.job.status
+    others = [each for each in status.findings if not _is_mismatch(each)]
+    found = _mismatch(observed.job.spec, transport) if transport is not None else None
+    if found is None:
+        return News({"transport": transport})
+    known = len(others) < len(status.findings)
+    event = JobEvent("Warning", "TransportMismatch", f"{found}")
+    return News({"transport": transport, "findings": [*others, found]}, () if known else (event,))
+
+
+def _is_mismatch(finding: Finding) -> bool:
+    return finding.path == _PROFILE and finding.message.startswith(_REPORTS)
+
+
+def _mismatch(spec: DeepSpeedJobSpec, transport: Transport) -> Finding | None:
+    unwanted = [link for link in transport.links if link.kind in fallbacks(spec)]
+    if not unwanted or spec.network is None:
+        return None
+    link = unwanted[0]
+    devices = f" ({', '.join(link.devices)})" if link.devices else ""
+    where = "between nodes" if link.between == "Nodes" else "between ranks of a node"
+    pairs = f" {', '.join(link.nodes)}" if link.nodes else ""
+    words = f"{_REPORTS}{link.uses}{devices} {where}{pairs}, not the fabric of profile {spec.network.profile}."
+    fix = "See docs/transport.md for what keeps NCCL from it; spec.network.require: true ends such a run."
+    return Finding(level=Level.WARNING, path=_PROFILE, message=words, fix=fix)
 
 
 def transport_of(said: Any) -> Transport | None:

@@ -10,6 +10,7 @@ from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.plan.ports import Ports
 from deepspeed_operator.render.network.environment import environment
+from deepspeed_operator.render.network.guard import preflight_bandwidth, required_fabric
 from deepspeed_operator.render.network.profile import profile_of
 
 PROTOCOL: Final = 1
@@ -47,6 +48,8 @@ def plan_file(
         "libraryPath": list(profile_of(spec).library_path),
         "agentPort": ports.agent,
         "masterPort": ports.master,
+        "requiredFabric": required_fabric(spec),
+        "preflightBandwidth": preflight_bandwidth(spec),
         "startupDeadlineSeconds": spec.startup_deadline_seconds,
         "terminationGraceSeconds": _grace_seconds(spec),
     }

@@ -89,7 +89,7 @@ def test_pairs_that_differ_are_told_apart() -> None:
     found = load("dso_transport").summary(plan(nodes=3, slots=1), reports, False, "")
     assert found["state"] == "Mixed"
     assert {link["uses"]: link["nodes"] for link in found["links"]} == {"NET/IB": ["0-1", "1-2"], "NET/Socket": ["0-2"]}
-    assert load("dso_transport").on_sockets(found) == "nodes 0-2 use NET/Socket (0)"
+    assert load("dso_transport").those_on(["Socket"], found) == "nodes 0-2 use NET/Socket (0)"
 
 
 def test_ranks_of_a_group_are_found_on_their_nodes_by_the_groups_identity() -> None:

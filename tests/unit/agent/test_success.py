@@ -1,5 +1,6 @@
 """A gang that trains: what its ranks are given, and what the operator reads of it."""
 
+import ast
 import base64
 import signal
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deepspeed_operator.delivery import agent_archive
+from deepspeed_operator.delivery import agent_archive, without_words
 from tests.unit.agent.harness import AGENT, CONFIG, PRINT_ENVIRONMENT, Gang, interpreters
 
 Make = Callable[..., Gang]
@@ -195,6 +196,21 @@ def test_a_gang_ends_together_when_rank_0_is_first(gang: Make) -> None:
 def test_a_gang_ends_together_when_rank_0_is_last(gang: Make) -> None:
     made = gang(nodes=3, script="import os, time; time.sleep(2 - float(os.environ['RANK']))")
     assert [each.code for each in made.run()] == [0, 0, 0]
+
+
+def test_what_is_delivered_is_the_same_program_on_the_same_lines() -> None:
+    for path in AGENT.glob("dso_*.py"):
+        source, delivered = path.read_text(), without_words(path.read_text())
+        assert statements(delivered) == statements(source), path.name
+        assert len(delivered.splitlines()) <= len(source.splitlines())
+
+
+def statements(source: str) -> list[tuple[int, str]]:
+    """All statements with their lines, but for docstrings and what stands where only a docstring was."""
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+    simple = [node for node in found if not hasattr(node, "body") and not isinstance(node, ast.Pass)]
+    texts = [node for node in simple if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
+    return [(node.lineno, ast.dump(node)) for node in texts]
 
 
 def test_it_runs_as_it_is_delivered_in_one_file_of_at_most_48_kb(gang: Make, tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ def reporting(gang: Make, log: str, seconds: float = 60, **plan: Any) -> Gang:
     return gang(nodes=2, script=REPORT, plan={"args": [log, str(seconds)], **plan})
 
 
+def fabric(profile: str) -> dict[str, Any]:
+    return {"profile": profile, "fallbacks": ["Socket"]}
+
+
 def state_of(first: Running) -> str:
     return first.get("/state")[1]["transport"]["state"] if first.ask("/livez") else ""
 
@@ -106,7 +110,9 @@ def test_a_short_run_leaves_what_it_used_in_its_message(gang: Make) -> None:
 
 
 def test_a_required_fabric_that_is_not_used_ends_the_run_with_that_reason(gang: Make) -> None:
-    ended = [each.end() for each in reporting(gang, "2.21-socket-fallback", requiredFabric="InfiniBand").start_all()]
+    ended = [
+        each.end() for each in reporting(gang, "2.21-socket-fallback", requiredFabric=fabric("InfiniBand")).start_all()
+    ]
     for each in ended:
         assert each.cause["reason"] == "TransportMismatch"
         assert "InfiniBand" in each.cause["signature"]
@@ -115,7 +121,7 @@ def test_a_required_fabric_that_is_not_used_ends_the_run_with_that_reason(gang: 
 
 
 def test_a_required_fabric_that_is_used_ends_nothing(gang: Make) -> None:
-    ended = reporting(gang, "2.27-efa", 2, requiredFabric="AWS-EFA").run()
+    ended = reporting(gang, "2.27-efa", 2, requiredFabric=fabric("AWS-EFA")).run()
     assert [each.code for each in ended] == [0, 0]
 
 

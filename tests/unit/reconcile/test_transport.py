@@ -1,12 +1,13 @@
 """What the agents tell of the network reaches status while the job runs, and stays there when it has ended."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from deepspeed_operator.api.status import State
+from deepspeed_operator.api.status import Finding, State
 from deepspeed_operator.api.transport import Transport, TransportState
 from deepspeed_operator.reconcile.observed import AgentReport
 from deepspeed_operator.reconcile.transport import transport_of
@@ -133,3 +134,83 @@ def test_another_attempts_report_is_not_this_ones() -> None:
     simulation.agent = AgentReport(7, simulation.now, transport=transport_of(SOCKET))
     simulation.step()
     assert transport(simulation).state is TransportState.PENDING
+
+
+def asking(profile: str = "NVLink", **more: Any) -> dict[str, Any]:
+    return {"network": {"profile": profile, **more}}
+
+
+def mismatches(simulation: Simulation) -> list[str]:
+    return [event.message for event in simulation.events if event.reason == "TransportMismatch"]
+
+
+def reports(simulation: Simulation) -> list[Finding]:
+    return [finding for finding in simulation.job.status.findings if finding.message.startswith("NCCL reports")]
+
+
+def test_a_fabric_that_is_not_used_is_a_warning_and_one_event() -> None:
+    simulation = running(PENDING, **asking())
+    assert not mismatches(simulation)
+    says(simulation, SOCKET)
+    for _ in range(3):
+        simulation.wait(30)
+        simulation.settle()
+    says(simulation, {**SOCKET, "links": [{**SOCKET["links"][0], "devices": ["eth0", "eth1"]}]})
+    simulation.wait(30)
+    simulation.settle()
+    assert [event.type for event in simulation.events if event.reason == "TransportMismatch"] == ["Warning"]
+    (finding,) = reports(simulation)
+    assert (finding.level, finding.path) == ("warning", "spec.network.profile")
+    assert "NET/Socket (eth0, eth1) between nodes" in finding.message
+    assert simulation.job.status.state is State.RUNNING
+
+
+@pytest.mark.parametrize("spec", [{}, asking("TCP"), asking("Auto")])
+def test_without_a_fabric_that_was_asked_for_sockets_are_no_finding(spec: dict[str, Any]) -> None:
+    simulation = running(SOCKET, **spec)
+    assert not mismatches(simulation)
+    assert not reports(simulation)
+
+
+def test_a_run_that_was_too_short_to_be_asked_still_warns() -> None:
+    simulation = running(PENDING, **asking())
+    words = agent_says(0, None, None, "Completed", transport=SOCKET)
+    simulation.end(0, 0, words)
+    simulation.end(1, 0, words)
+    simulation.settle()
+    assert simulation.job.status.state is State.COMPLETE
+    assert len(mismatches(simulation)) == 1
+
+
+def test_a_required_fabric_that_is_not_used_fails_the_run_with_that_reason_and_no_other_event() -> None:
+    simulation = running(PENDING, **asking(require=True))
+    words = agent_says(0, None, None, "TransportMismatch", signature="all nodes use NET/Socket", transport=SOCKET)
+    simulation.end(0, 1, words)
+    simulation.end(1, 1, words)
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert failure.reason == "TransportMismatch"
+    assert len(mismatches(simulation)) == 1
+    assert transport(simulation).state is TransportState.SOCKET
+
+
+@pytest.mark.parametrize(
+    ("network", "fabric", "bandwidth"),
+    [
+        ({}, None, None),
+        ({"preflight": "Bandwidth"}, None, 0),
+        ({"preflight": "Bandwidth", "minimumBusBandwidth": "10G"}, None, 10_000_000_000),
+        ({"preflight": "Bandwidth", "minimumBusBandwidth": "1.5Gi"}, None, 1_610_612_736),
+        ({"preflight": "Bandwidth", "minimumBusBandwidth": 4096}, None, 4096),
+        ({"profile": "NVLink", "require": True}, {"profile": "NVLink", "fallbacks": ["SHM", "Socket"]}, None),
+        ({"profile": "InfiniBand", "require": True}, {"profile": "InfiniBand", "fallbacks": ["Socket"]}, None),
+        ({"profile": "GKE-TCPX", "require": True}, {"profile": "GKE-TCPX", "fallbacks": ["Socket"]}, None),
+        ({"profile": "NVLink"}, None, None),
+    ],
+)
+def test_the_agents_are_told_what_to_check(network: dict[str, Any], fabric: Any, bandwidth: int | None) -> None:
+    simulation = Simulation(job(network=network))
+    simulation.settle()
+    plan = json.loads(simulation.config_maps["pretrain-1"]["plan.json"])
+    assert (plan["requiredFabric"], plan["preflightBandwidth"]) == (fabric, bandwidth)
