@@ -6,8 +6,8 @@
 With DS_ACCELERATOR=cpu a dry run: a tiny model, and gloo whatever the fabric.
 
 One JSON line a configuration and fabric. `step_seconds` are the wall clock's, until the device has ended a step, after
-2 steps of warm-up (3 at stage 3); `phases` are seconds of forward pass, backward pass and optimizer step of each micro
-step, medians of two more steps with a wait after each; the last step's traffic is counted.
+2 steps of warm-up (3 at stage 3), the last of which had its traffic counted. A calibration has `phases` besides:
+seconds of forward pass, backward pass and optimizer step of each micro step, medians of two steps that wait after each.
 """
 
 import argparse

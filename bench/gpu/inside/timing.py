@@ -12,28 +12,29 @@ from typing import Any
 
 import torch
 
-from bench.gpu.inside import answers, collectives, device, model, traffic, world
+from bench.gpu.inside import answers, collectives, device, model, world
+from bench.gpu.inside.traffic import Counter
 
 # Steps with a wait after each phase, and therefore without overlap.
 _PHASED = 2
 
 
 def _measure(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    counter = traffic.Counter()
+    counter = Counter()
     here = world.join()
     about = {"fabric": asked["fabric"], "nodes": asked["nodes"], "world": world.size(), **model.versions()}
     for line in _lines(asked, here, counter):
         yield {**about, **line}
 
 
-def _lines(asked: dict[str, Any], here: torch.device, counter: traffic.Counter) -> Iterator[dict[str, Any]]:
+def _lines(asked: dict[str, Any], here: torch.device, counter: Counter) -> Iterator[dict[str, Any]]:
     if asked["calibrate"]:
         yield {"collectives": collectives.sweep(here, 2**30 if device.CUDA else 2**22)}
         _release()
     for record in asked["records"]:
         begun = time.perf_counter()
         try:
-            found = _steps(record, here, asked["timed"], counter)
+            found = _steps(record, here, asked, counter)
         except Exception as error:
             traceback.print_exc()
             found = {"failed": f"{type(error).__name__}: {error}"[:1000]}
@@ -41,23 +42,24 @@ def _lines(asked: dict[str, Any], here: torch.device, counter: traffic.Counter) 
         _release()
 
 
-def _steps(record: dict[str, Any], here: torch.device, timed: int, counter: traffic.Counter) -> dict[str, Any]:
+def _steps(record: dict[str, Any], here: torch.device, asked: dict[str, Any], counter: Counter) -> dict[str, Any]:
     engine = model.engine_of(record, model.build(record, here))
     batch, accumulation = model.batch(record, here), record["accumulation"]
     # Stage 3 records the order of modules in the first two steps.
-    for _ in range(3 if record["stage"] == 3 else 2):
+    for _ in range(2 if record["stage"] == 3 else 1):
         _step(engine, batch, accumulation)
-    times = [device.timed(lambda: _step(engine, batch, accumulation)) for _ in range(timed)]
-    phases = [_phases(engine, batch, accumulation) for _ in range(_PHASED if timed else 0)]
     counter.begin()
     _step(engine, batch, accumulation)
-    found = {"traffic": counter.end(), "memory": device.most_reserved(), **model.parameters(engine.module)}
-    if timed:
+    found = {"traffic": counter.end(), **model.parameters(engine.module)}
+    times = [device.timed(lambda: _step(engine, batch, accumulation)) for _ in range(asked["timed"])]
+    if times:
         samples = record["micro"] * accumulation * world.size()
         median = statistics.median(times)
         found |= {"step_seconds": times, "median": median, "samples_per_second": samples / median}
+    if asked["calibrate"]:
+        phases = [_phases(engine, batch, accumulation) for _ in range(_PHASED)]
         found["phases"] = [list(map(statistics.median, zip(*each, strict=True))) for each in zip(*phases, strict=True)]
-    return found
+    return {**found, "memory": device.most_reserved()}
 
 
 def _step(engine: Any, batch: dict[str, Any], accumulation: int) -> None:
