@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from deepspeed_operator.api.status import Batch
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO, TRAIN
-from deepspeed_operator.dsconfig.notes import Note, warning
+from deepspeed_operator.dsconfig.notes import Note, advice, warning
 from deepspeed_operator.dsconfig.offload import OPTIMIZER, PARAM, device_of, uses_cpu_optimizer
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 
@@ -14,7 +14,10 @@ _ZERO_PLUS_PLUS: Final = ("zero_hpz_partition_size", "zero_quantized_weights", "
 
 
 def ignored_notes(setup: Setup, batch: Batch | None, filled_in: bool) -> Iterator[Note]:
-    """Yield warnings; `filled_in`: the configuration is made for the Hugging Face Trainer, which reads all of it."""
+    """Yield warnings, and advice where it depends on the script.
+
+    `filled_in`: the configuration is made for the Hugging Face Trainer, which reads all of it.
+    """
     yield from _samples(setup, batch)
     yield from _below_stage_3(setup)
     yield from _zero(setup)
@@ -103,14 +106,15 @@ def _sections(setup: Setup) -> Iterator[Note]:
 
 
 def _client(setup: Setup) -> Iterator[Note]:
-    """What a script's own optimizer or scheduler changes; whether it has one is not known here."""
+    """What a script's own optimizer or scheduler changes. It must have one only where there is no section for it."""
     if uses_cpu_optimizer(setup) and setup.plain("zero_force_ds_cpu_optimizer"):
+        remark = advice if setup.section("optimizer") else warning
         message = "DeepSpeed refuses to start if the script passes an optimizer of torch.optim to deepspeed.initialize."
         fix = "Let the configuration's optimizer be made, or write zero_force_ds_cpu_optimizer: false."
-        yield warning((ZERO, OPTIMIZER), "client-optimizer", message, fix)
+        yield remark((ZERO, OPTIMIZER), "client-optimizer", message, fix)
     for section in ("optimizer", "scheduler"):
         if isinstance(setup.section(section).get("type"), str):
             message = f"is silently ignored if the script passes {'an' if section == 'optimizer' else 'a'} {section} "
             argument = "optimizer" if section == "optimizer" else "lr_scheduler"
             fix = f"Pass no {argument} to deepspeed.initialize, or remove this section."
-            yield warning((section,), "client", message + "of its own to deepspeed.initialize.", fix)
+            yield advice((section,), "client", message + "of its own to deepspeed.initialize.", fix)

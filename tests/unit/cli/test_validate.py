@@ -43,8 +43,19 @@ def written(directory: Path, name: str, text: str) -> Path:
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("quick*.yaml")), ids=lambda path: path.stem)
-def test_examples_have_no_errors(example: Path) -> None:
-    assert dsjob("validate", example).exit_code == 0
+def test_examples_have_no_errors_and_no_warnings(example: Path) -> None:
+    assert dsjob("validate", "--strict", example).exit_code == 0
+
+
+def test_what_depends_on_a_script_that_nobody_has_seen_is_advice() -> None:
+    said = {each["path"]: each["level"] for each in findings(ARTICLE) if "if the script passes" in each["message"]}
+    assert said == {
+        f"spec.dsConfig.{section}": "advice"
+        for section in ("optimizer", "scheduler", "zero_optimization.offload_optimizer")
+    }
+    offload = '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}'
+    said = {each["path"]: each["level"] for each in findings("-", stdin=offload)}
+    assert said["zero_optimization.offload_optimizer"] == "warning", "the script must pass one here"
 
 
 def test_a_job_without_an_image_has_the_worker_images_deepspeed() -> None:

@@ -52,11 +52,9 @@ def said(verdict: Verdict, place: str) -> str:
 def test_the_article_on_two_cpus() -> None:
     verdict = verdict_on(ARTICLE, 2, accelerator="cpu")
     assert places(verdict, Level.ERROR) == ["train_batch_size", "fp16.enabled"]
-    assert set(places(verdict, Level.WARNING)) == {
-        *("zero_optimization.offload_param", "zero_optimization.reduce_scatter", "zero_optimization.offload_optimizer"),
-        *("optimizer", "scheduler"),
-    }
-    assert "scheduler.params.warmup_min_lr" in places(verdict, Level.ADVICE)
+    assert places(verdict, Level.WARNING) == ["zero_optimization.offload_param", "zero_optimization.reduce_scatter"]
+    advised = ("zero_optimization.offload_optimizer", "optimizer", "scheduler", "scheduler.params.warmup_min_lr")
+    assert set(advised) <= set(places(verdict, Level.ADVICE))
     assert "gradient_clipping" in said(verdict, "")
 
 
