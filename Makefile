@@ -47,7 +47,7 @@ generate: $(SYNCED) ## Write again what is generated: the CRD (crds/ and chart),
 	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd > crds/deepspeedjobs.yaml
 	cp crds/deepspeedjobs.yaml charts/deepspeed-operator/files/deepspeedjobs.yaml
 	$(PYTHON) -m tests.demo.embed
-	.venv/bin/pytest -q tests/unit/render tests/e2e/test_chart.py -k "golden or rendered" --update-golden
+	.venv/bin/pytest -q tests/unit/render tests/e2e/test_chart.py -k "golden or rendered or documents" --update-golden
 
 $(SYNCED): pyproject.toml uv.lock | $(UV)
 	$(UV) sync --frozen --quiet --no-python-downloads

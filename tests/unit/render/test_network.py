@@ -210,3 +210,34 @@ def test_the_type_of_machine_decides_how_many_devices_and_which() -> None:
     machine = {"nodeSelector": {"node.kubernetes.io/instance-type": "BM.GPU.H200.8"}}
     plan = json.loads(attempt_of({"spec": machine}, network={"profile": "OCI-RoCE"}).config_map()["data"]["plan.json"])
     assert plan["environment"]["NCCL_IB_HCA"].startswith("=mlx5_0,mlx5_3,")
+
+
+def test_the_documents_table_is_that_of_the_profiles(pytestconfig: pytest.Config) -> None:
+    path = Path(__file__).parents[3] / "docs/network.md"
+    before, mark, rest = path.read_text().partition("<!-- profiles -->\n")
+    _, end, after = rest.partition("<!-- /profiles -->\n")
+    assert mark
+    assert end
+    rows = ["| profile | what it is | adds | NCCL | Pod Security |", "|---|---|---|---|---|"]
+    for name in NetworkProfile:
+        fabric = profile(name)
+        rows.append(f"| `{name}` | {fabric.summary} | {added_by(fabric)} | {fabric.nccl} | {fabric.pod_security} |")
+    page = before + mark + "\n".join(rows) + "\n" + end + after
+    if pytestconfig.getoption("update_golden"):
+        path.write_text(page)
+    assert page == path.read_text(), "run `make generate`"
+
+
+def added_by(fabric: Profile) -> str:
+    net = fabric.environment.get("NCCL_NET")
+    variables = len(fabric.environment) - (net is not None)
+    parts = [f"`NCCL_NET={net}`"] if net else []
+    parts += [f"{variables} variable{'s' if variables > 1 else ''}"] if variables else []
+    parts += [f"`{resource}`" for resource in fabric.resources]
+    parts += ["privileged"] if fabric.privileged else [f"`{capability}`" for capability in fabric.capabilities]
+    parts += ["the node's network"] if fabric.host_network else []
+    parts += [f"toleration of `{each['key']}`" for each in fabric.tolerations]
+    parts += ["annotations"] if fabric.annotations else []
+    parts += [f"sidecar `{sidecar['name']}`" for sidecar in fabric.sidecars]
+    parts += [f"`{each.source['hostPath']['path']}`" for each in fabric.volumes if "hostPath" in each.source]
+    return ", ".join(parts) or "nothing"

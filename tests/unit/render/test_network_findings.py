@@ -150,10 +150,10 @@ def said_of(profile: str, trainer: dict[str, Any] | None = None, **others: Any) 
 
 def test_what_a_profile_needs_of_the_namespace_the_node_and_the_memory_is_said() -> None:
     said = said_of("InfiniBand")[Level.ADVICE]
-    for words in ("Pod Security level privileged", "capability IPC_LOCK", "memlock", "/dev/shm, here of half"):
+    for words in ("Pod Security level privileged", "capability IPC_LOCK", "memlock", "/dev/shm (here: half"):
         assert words in said
     limited = {"resources": {"limits": {"nvidia.com/gpu": 8, "rdma/ib": 1, "memory": "512Gi"}}}
-    assert "/dev/shm, here of 512Gi" in said_of("InfiniBand", limited)[Level.ADVICE]
+    assert "/dev/shm (here: 512Gi" in said_of("InfiniBand", limited)[Level.ADVICE]
     assert "rdma/ib: 1 is requested" in said
     assert "is requested" not in said_of("InfiniBand", limited)[Level.ADVICE]
 
@@ -185,7 +185,7 @@ def test_ipc_lock_does_nothing_for_other_users_than_root(context: dict[str, Any]
 
 def test_the_users_values_hold_and_are_told() -> None:
     level, said = about("NCCL_IB_TC", findings(profile="OCI-RoCE", env={"NCCL_IB_TC": "105"}))
-    assert (level, said) == (Level.ADVICE, 'NCCL_IB_TC: "105" holds, in place of the profile\'s "41". ')
+    assert (level, said) == (Level.ADVICE, '"105" holds, in place of the profile\'s "41". ')
 
 
 def test_rdma_that_is_asked_for_and_prevented() -> None:

@@ -84,9 +84,9 @@ def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable
         return
     disabled, net = variables.get("NCCL_IB_DISABLE"), variables.get("NCCL_NET")
     if disabled is not None and disabled.value == "1" and not fabric.environment["NCCL_NET"].startswith("AWS"):
-        yield warning(disabled.path, "NCCL_IB_DISABLE: contradicts the profile, which asks for RDMA.", "Remove it.")
+        yield warning(disabled.path, disabled.said("contradicts the profile, which asks for RDMA."), "Remove it.")
     if net is not None and (net.value or "").lower() == "socket":
-        yield warning(net.path, "NCCL_NET: Socket contradicts the profile, which asks for RDMA.", "Remove it.")
+        yield warning(net.path, net.said("Socket contradicts the profile, which asks for RDMA."), "Remove it.")
     trainer = trainer_of(spec.template) or {}
     pod_context = object_at(spec.template, "spec", "securityContext")
     context = {**pod_context, **object_at(trainer, "securityContext")}
@@ -108,11 +108,11 @@ def _efa(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Fin
         yield advice(PROFILE, message, f"Write {PROFILE}: {NetworkProfile.AWS_EFA}.")
     for variable in variables.values():
         if variable.name in _OBSOLETE_ON_EFA:
-            message = f"{variable.name}: not to be set on EFA: {_OBSOLETE_ON_EFA[variable.name]}"
-            yield warning(variable.path, message, "Remove it.")
+            message = f"not to be set on EFA: {_OBSOLETE_ON_EFA[variable.name]}"
+            yield warning(variable.path, variable.said(message), "Remove it.")
         elif variable.name.startswith("NCCL_IB_"):
-            message = f"{variable.name}: has no effect on EFA, which is reached through libfabric."
-            yield warning(variable.path, message, "Remove it.")
+            message = "has no effect on EFA, which is reached through libfabric."
+            yield warning(variable.path, variable.said(message), "Remove it.")
     for position, volume in enumerate(objects_at(spec.template, "spec", "volumes")):
         if object_at(volume, "hostPath").get("path") == "/dev/infiniband":
             path = f"spec.template.spec.volumes[{position}].hostPath"
@@ -129,7 +129,7 @@ def _wants(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
         parts.append(f"pods that only a namespace of Pod Security level {fabric.pod_security} admits ({_why(fabric)})")
     if fabric.locks_memory:
         parts.append("an unlimited memlock for the container (ulimit -l), which the agent checks")
-    parts.append(f"{SHARED_MEMORY}, here of {_shared_memory_size(spec)}")
+    parts.append(f"{SHARED_MEMORY} (here: {_shared_memory_size(spec)})")
     yield advice(PROFILE, f"{chosen_profile(spec)} needs {'; '.join([*parts, *fabric.needs])}.")
 
 
@@ -148,7 +148,7 @@ def _shared_memory_size(spec: DeepSpeedJobSpec) -> str:
     limit = object_at(trainer_of(spec.template), "resources", "limits").get("memory")
     if spec.shared_memory is None and limit is None:
         return "half of the node's memory, as no memory limit is set"
-    return f"{spec.shared_memory} (spec.sharedMemory)" if spec.shared_memory else f"{limit} (the memory limit)"
+    return f"{spec.shared_memory}" if spec.shared_memory else f"{limit}, the memory limit"
 
 
 def _shared_memory(spec: DeepSpeedJobSpec) -> Iterator[Finding]:

@@ -62,16 +62,18 @@ def _names(variables: dict[str, Variable], library: Library | None) -> Iterator[
                 near = nearest(name)
                 hint = f"; the nearest that exists is {near}" if near else ""
                 fix = f"Write {near}, or remove it." if near else "Remove it."
-                yield warning(variable.path, f"{name}: no release of NCCL reads this variable{hint}.", fix)
+                yield warning(variable.path, variable.said(f"no release of NCCL reads this variable{hint}."), fix)
         elif re.match(r"[nN]\w{2,4}_", name) and (near := nearest(name, cutoff=0.9)):
-            yield warning(variable.path, f"{name}: nothing reads this variable; {near} exists.", f"Write {near}.")
+            yield warning(
+                variable.path, variable.said(f"nothing reads this variable; {near} exists."), f"Write {near}."
+            )
 
 
 def _known(variable: Variable, library: Library | None) -> Iterator[Finding]:
     name = variable.name
     if library is not None and library.prefix != PREFIX:
-        message = f"{name}: has no effect here: {library.name} carries the collectives, and reads {library.prefix}*."
-        yield warning(variable.path, message, "Remove it.")
+        message = f"has no effect here: {library.name} carries the collectives, and reads {library.prefix}*."
+        yield warning(variable.path, variable.said(message), "Remove it.")
         return
     row = table().get(name)
     if name in REPLACED:
@@ -79,14 +81,14 @@ def _known(variable: Variable, library: Library | None) -> Iterator[Finding]:
         fix = f"Write {instead}." if instead else "Remove it: there is nothing in its place."
         who = "PyTorch" if instead and instead.startswith("TORCH_") else "NCCL"
         until = f": NCCL {row.until} is the last that reads it" if row is not None and row.until else ""
-        yield warning(variable.path, f"{name}: {who} has deprecated this name{until}.", fix)
+        yield warning(variable.path, variable.said(f"{who} has deprecated this name{until}."), fix)
     elif row is not None and row.until is not None:
-        yield warning(variable.path, f"{name}: NCCL {row.until} is the last that reads this variable.", "Remove it.")
+        yield warning(variable.path, variable.said(f"NCCL {row.until} is the last that reads it."), "Remove it.")
     elif row is not None and newer(row.since, _COMMON_NCCL):
-        yield advice(variable.path, f"{name}: NCCL reads it since {row.since}; an older one ignores it.")
+        yield advice(variable.path, variable.said(f"NCCL reads it since {row.since}; an older one ignores it."))
     elif row is not None and row.debug:
-        message = f"{name}: a setting for debugging, by NCCL's user guide; what NCCL chooses is mostly faster."
-        yield advice(variable.path, message, "Remove it once its reason is gone.")
+        message = "a setting for debugging, by NCCL's user guide; what NCCL chooses is mostly faster."
+        yield advice(variable.path, variable.said(message), "Remove it once its reason is gone.")
 
 
 def _kept(fabric: Profile, variables: dict[str, Variable]) -> Iterator[Finding]:
@@ -94,5 +96,5 @@ def _kept(fabric: Profile, variables: dict[str, Variable]) -> Iterator[Finding]:
     for name, value in fabric.environment.items():
         own = variables.get(name)
         if own is not None and own.value is not None and own.value != value:
-            message = f"{name}: {quoted(own.value)} holds, in place of the profile's {quoted(value)}."
-            yield advice(own.path, message)
+            message = f"{quoted(own.value)} holds, in place of the profile's {quoted(value)}."
+            yield advice(own.path, own.said(message))

@@ -151,4 +151,4 @@ def _number(variables: Variables, name: str) -> int | None:
 
 
 def _warning(variable: Variable, message: str, fix: str) -> Finding:
-    return Finding(level=Level.WARNING, path=variable.path, message=f"{variable.name}: {message}", fix=fix)
+    return Finding(level=Level.WARNING, path=variable.path, message=variable.said(message), fix=fix)

@@ -71,6 +71,10 @@ class Variable:
     value: str | None
     path: str
 
+    def said(self, message: str) -> str:
+        """Return a message that names the variable, where its path does not."""
+        return message if self.path.endswith(f".{self.name}") else f"{self.name}: {message}"
+
 
 @cache
 def table() -> Mapping[str, Row]:
