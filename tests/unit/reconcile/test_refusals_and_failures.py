@@ -307,3 +307,18 @@ def test_a_deleted_pod_is_named_though_it_is_gone_before_its_peers_have_ended() 
     failure = simulation.job.status.failure
     assert failure is not None
     assert (failure.reason, failure.pod, failure.node) == ("PodDeleted", "pretrain-1-1", "node1")
+
+
+def test_a_dangerous_variable_is_in_status_and_one_event_but_advice_is_no_event() -> None:
+    simulation = started(network={"env": {"NCCL_IB_GID_INDEX": "3", "NCCL_BUFFSIZE": "1"}})
+    status = simulation.job.status
+    assert {finding.path: finding.level for finding in status.findings} == {
+        "spec.network.env.NCCL_IB_GID_INDEX": "warning",
+        "spec.network.env.NCCL_BUFFSIZE": "advice",
+    }
+    assert [event.message[:9] for event in simulation.events if event.reason == "ConfigurationWarnings"] == [
+        "1 warning"
+    ]
+    advised = started(dsConfig={**ARTICLE, "train_batch_size": 64, "optimizer": {"type": "AdamW", "params": {}}})
+    assert advised.job.status.findings
+    assert not [event for event in advised.events if event.reason == "ConfigurationWarnings"]
