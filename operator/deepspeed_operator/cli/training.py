@@ -34,7 +34,7 @@ def train(attempt: Attempt, directory: Directory) -> int:
     begun = time.monotonic()
     environments = _environments(attempt, directory)
     world, port = attempt.world, attempt.ports.agent
-    where = f"{world.nodes} × {world.slots_per_node} ranks on this machine, in {directory.root}"
+    where = f"{world.nodes} × {_ranks(world.slots_per_node)} on this machine, in {directory.root}"
     _say(State.STARTING, f"{where}; agents on 127.0.0.1 and up, port {port}")
     agents = Agents(environments)
     live = _Live(attempt, environments)
@@ -43,7 +43,7 @@ def train(attempt: Attempt, directory: Directory) -> int:
     seconds = time.monotonic() - begun
     codes = [process.returncode for process in agents.processes]
     if not any(codes):
-        _say(State.COMPLETE, f"all {world.size} ranks ended with 0", seconds)
+        _say(State.COMPLETE, f"{_ranks(world.size)} ended with 0", seconds)
         return 0
     code = _failed(attempt, directory, codes, seconds)
     return _SIGNALLED + agents.stopped_by if agents.stopped_by else code
@@ -165,6 +165,10 @@ def _print_tail(cause: AgentMessage) -> None:
     lines = cause.tail.splitlines()[-_TAIL_LINES:]
     if cause.rank is not None and lines:
         print(f"The last lines of rank {cause.rank}:", *(f"  {line}" for line in lines), sep="\n", flush=True)
+
+
+def _ranks(number: int) -> str:
+    return "1 rank" if number == 1 else f"{number} ranks"
 
 
 def _say(state: State, text: str, seconds: float | None = None) -> None:
