@@ -4,12 +4,12 @@ import gc
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
 from deepspeed_operator.api.names import ENV_INDEX, ENV_NODE, ENV_POD, ENV_POD_UID, pod_name
-from deepspeed_operator.api.spec import Launcher
+from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import State
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.api.untyped import Json, object_at, objects_at
@@ -18,7 +18,7 @@ from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devi
 from deepspeed_operator.cli.paint import Colour, painted
 from deepspeed_operator.plan.accelerators import CPU, accelerator_of
 from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, how
-from deepspeed_operator.reconcile.transport import transport_of
+from deepspeed_operator.reconcile.transport import mismatch, transport_of
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.machine import ignored, loopback, variables
 
@@ -86,9 +86,10 @@ class _Live:
     def __init__(self, attempt: Attempt, environments: Sequence[dict[str, str]]) -> None:
         self._addresses = [loopback(index) for index in range(attempt.world.nodes)]
         self._port = attempt.ports.agent
+        self._spec = attempt.job.spec
         self._environments = environments
         self._runs = False
-        self._transport: Transport | None = None
+        self._told: set[str] = set()
         self._next = 0.0
 
     def look(self) -> None:
@@ -112,14 +113,22 @@ class _Live:
             _note(f"  node {state.get('index')}:{given}{version} {names}")
 
     def tell_transport(self, transport: Transport | None) -> None:
-        """Say how the ranks are connected, once it is known and when it changes."""
-        if transport is None or not transport.links or transport == self._transport:
-            return
-        self._transport = transport
-        for link in transport.links:
-            who = "the nodes" if link.between == "Nodes" else "the ranks of a node"
-            devices = f" ({', '.join(link.devices)})" if link.devices else ""
-            _note(f"  between {who}: {link.uses}{devices}, says {transport.library or 'NCCL'}")
+        """Say how the ranks are connected: agents learn it one after the other, and each line is said once."""
+        for line in _transport_lines(self._spec, transport) if transport is not None else ():
+            if line not in self._told:
+                self._told.add(line)
+                _note(line)
+
+
+def _transport_lines(spec: DeepSpeedJobSpec, transport: Transport) -> Iterator[str]:
+    if transport.bus_bandwidth is not None:
+        yield f"  bus bandwidth before training: {transport.bus_bandwidth / 1e9:.1f} GB/s"
+    for link in transport.links:
+        who = "the nodes" if link.between == "Nodes" else "the ranks of a node"
+        devices = f" ({', '.join(link.devices)})" if link.devices else ""
+        yield f"  between {who}: {link.uses}{devices}, says {transport.library or 'NCCL'}"
+    if found := mismatch(spec, transport):
+        yield f"{painted('warning', 'yellow')}: {found}"
 
 
 def _failed(attempt: Attempt, directory: Directory, codes: Sequence[int], seconds: float) -> int:

@@ -31,7 +31,7 @@ def news(observed: Observed, transport: Transport | None) -> News:
     """Return what a transport means for status; what contradicts the job's network profile is announced once."""
     status = observed.job.status
     others = [each for each in status.findings if not _is_mismatch(each)]
-    found = _mismatch(observed.job.spec, transport) if transport is not None else None
+    found = mismatch(observed.job.spec, transport) if transport is not None else None
     if found is None:
         return News({"transport": transport})
     known = len(others) < len(status.findings)
@@ -43,7 +43,8 @@ def _is_mismatch(finding: Finding) -> bool:
     return finding.path == _PROFILE and finding.message.startswith(_REPORTS)
 
 
-def _mismatch(spec: DeepSpeedJobSpec, transport: Transport) -> Finding | None:
+def mismatch(spec: DeepSpeedJobSpec, transport: Transport) -> Finding | None:
+    """Return what is to be said of a transport that is not the profile's fabric."""
     unwanted = [link for link in transport.links if link.kind in fallbacks(spec)]
     if not unwanted or spec.network is None:
         return None

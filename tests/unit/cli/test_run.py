@@ -255,9 +255,11 @@ def test_a_fabric_between_machines_is_not_looked_for_on_one(start: Start, profil
 
 @pytest.mark.parametrize("seconds", [0, 3])
 def test_it_says_how_the_ranks_are_connected(start: Start, seconds: int) -> None:
-    ended = start(REPORT, training={"args": ["2.28-socket", str(seconds)]}, nodes=2).end()
+    training = {"args": ["2.28-socket", str(seconds)]}
+    ended = start(REPORT, training=training, nodes=2, network={"profile": "InfiniBand"}).end()
     assert ended.output.count("[dsjob]   between the nodes: NET/Socket (") == 1
     assert "NCCL 2.28" in ended.output
+    assert ended.output.count("warning: spec.network.profile: NCCL reports NET/Socket") == 1
 
 
 def test_the_documentation_lists_every_variable_that_a_rank_is_given(start: Start) -> None:
