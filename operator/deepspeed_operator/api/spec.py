@@ -1,7 +1,7 @@
 """The spec of a DeepSpeedJob: what a user writes. Field descriptions are what `kubectl explain` prints."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -9,8 +9,7 @@ from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
-
-QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?([EPTGM]i?|Ki|k)?$"
+from deepspeed_operator.api.quantity import QUANTITY_PATTERN
 
 
 class Launcher(StrEnum):

@@ -1,10 +1,10 @@
 """Memory of the GPUs that a job's template asks for by a node's labels."""
 
-import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
+from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json, object_at, objects_at
 
@@ -28,20 +28,18 @@ _PRODUCTS: Final = {
 }
 _MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 _PRODUCT_LABELS: Final = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator")
-_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([EPTGMk]i?|Ki)?")
-_PREFIXES: Final = "kMGTPE"
 
 
 def gpu_memory(spec: DeepSpeedJobSpec) -> int | None:
     """Return the bytes of one GPU: as spec says it, else as the template's demands on nodes do; None if they do not."""
     if spec.gpu_memory is not None:
-        return _bytes(spec.gpu_memory)
-    sizes = {size for label, value in _demanded(spec.template) if (size := _size(label, value)) is not None}
+        return bytes_of(spec.gpu_memory)
+    sizes = {size for label, value in demanded_labels(spec.template) if (size := _size(label, value)) is not None}
     return min(sizes, default=None)
 
 
-def _demanded(template: Json | None) -> Iterator[tuple[str, str]]:
-    """Labels that a node must have; where it may have one of several values, each of them."""
+def demanded_labels(template: Json | None) -> Iterator[tuple[str, str]]:
+    """Yield the labels that a node must have; where it may have one of several values, each of them."""
     for label, value in object_at(template, "spec", "nodeSelector").items():
         yield label, str(value)
     required = object_at(template, "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
@@ -59,12 +57,3 @@ def _size(label: str, value: str) -> int | None:
         return None
     name = value.upper()
     return next((size * _MIB for pattern, size in _PRODUCTS.items() if fnmatchcase(name, pattern)), None)
-
-
-def _bytes(quantity: int | str) -> int | None:
-    found = _QUANTITY.fullmatch(str(quantity))
-    if found is None:
-        return None
-    number, unit = float(found[1]), (found[2] or "").replace("K", "k")
-    power = _PREFIXES.index(unit[0]) + 1 if unit else 0
-    return round(number * (1024 if unit.endswith("i") else 1000) ** power)

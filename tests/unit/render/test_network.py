@@ -207,7 +207,9 @@ def test_the_type_of_machine_decides_how_many_devices_and_which() -> None:
     machine = {"nodeSelector": {"node.kubernetes.io/instance-type": "p5en.48xlarge"}}
     attempt = attempt_of({"spec": machine}, network={"profile": "AWS-EFA"})
     assert trainer_of_pod(attempt)["resources"]["limits"]["vpc.amazonaws.com/efa"] == "16"
-    machine = {"nodeSelector": {"node.kubernetes.io/instance-type": "BM.GPU.H200.8"}}
+    one = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["BM.GPU.H200.8"]}
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [one]}]}}
+    machine = {"affinity": {"nodeAffinity": terms}}
     plan = json.loads(attempt_of({"spec": machine}, network={"profile": "OCI-RoCE"}).config_map()["data"]["plan.json"])
     assert plan["environment"]["NCCL_IB_HCA"].startswith("=mlx5_0,mlx5_3,")
 

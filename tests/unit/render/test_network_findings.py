@@ -202,7 +202,17 @@ def test_efa_has_no_use_for_ib_variables_and_is_broken_by_host_devices() -> None
     assert "libfabric" in about("NCCL_IB_TC", found)[1]
     assert "Remove it." in about("FI_PROVIDER", found)[1]
     assert about("volumes[0].hostPath", found)[0] is Level.WARNING
-    assert "Write spec.network.profile: AWS-EFA." in about("profile", found)[1]
+
+
+@pytest.mark.parametrize(
+    ("device", "named"), [("rdma/hca", "InfiniBand or RoCE"), ("vpc.amazonaws.com/efa", "AWS-EFA")]
+)
+def test_devices_of_a_fabric_that_the_job_does_not_name(device: str, named: str) -> None:
+    trainer = {"resources": {"limits": {"nvidia.com/gpu": 8, device: 1}}}
+    (finding,) = findings(trainer)
+    assert (finding.level, finding.path) == (Level.ADVICE, "spec.network.profile")
+    assert finding.fix == f"Write {named}, or your cloud's."
+    assert findings(trainer, nodes=1) == []
 
 
 def test_too_little_shared_memory_for_nccl() -> None:

@@ -1,10 +1,10 @@
 """What a profile needs that the template lacks, forbids or contradicts."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from deepspeed_operator.api.names import SHARED_MEMORY
+from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import list_at, object_at, objects_at
@@ -35,6 +35,7 @@ def fabric_findings(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str
     """Yield warnings and advice about the job's profile."""
     yield from _fabric(spec, fabric)
     yield from _devices(spec, fabric)
+    yield from _unnamed(spec)
     yield from _rdma(spec, fabric, variables)
     yield from _efa(spec, variables)
     yield from _wants(spec, fabric)
@@ -78,6 +79,18 @@ def _devices(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
         yield advice(PROFILE, message, "If your device plugin calls it otherwise, write its name into the limits.")
 
 
+def _unnamed(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
+    """Devices of a fabric that the job does not name."""
+    limits = object_at(trainer_of(spec.template), "resources", "limits")
+    found = [name for name in limits if name == _EFA or name.startswith("rdma/")]
+    if found and spec.nodes > 1 and chosen_profile(spec) is NetworkProfile.AUTO:
+        message = (
+            f"the template asks for {found[0]}; as long as no profile names the fabric, NCCL turns to TCP silently."
+        )
+        fit = [NetworkProfile.AWS_EFA] if found[0] == _EFA else [NetworkProfile.INFINIBAND, NetworkProfile.ROCE]
+        yield advice(PROFILE, message, f"Write {' or '.join(fit)}, or your cloud's.")
+
+
 def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable]) -> Iterator[Finding]:
     """RDMA that is asked for, and then prevented."""
     if fabric.transport is not Transport.RDMA:
@@ -100,12 +113,8 @@ def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable
 
 def _efa(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Finding]:
     trainer = trainer_of(spec.template) or {}
-    limited = _EFA in object_at(trainer, "resources", "limits")
-    if not limited and chosen_profile(spec) is not NetworkProfile.AWS_EFA:
+    if _EFA not in object_at(trainer, "resources", "limits") and chosen_profile(spec) is not NetworkProfile.AWS_EFA:
         return
-    if limited and chosen_profile(spec) is NetworkProfile.AUTO:
-        message = "the template asks for EFA devices; without its profile a plugin that is missing means TCP, silently."
-        yield advice(PROFILE, message, f"Write {PROFILE}: {NetworkProfile.AWS_EFA}.")
     for variable in variables.values():
         if variable.name in _OBSOLETE_ON_EFA:
             message = f"not to be set on EFA: {_OBSOLETE_ON_EFA[variable.name]}"
@@ -154,19 +163,10 @@ def _shared_memory_size(spec: DeepSpeedJobSpec) -> str:
 def _shared_memory(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
     """NCCL's troubleshooting guide asks for 1 GiB of /dev/shm."""
     library = library_of(spec)
-    size = _bytes(spec.shared_memory)
+    size = bytes_of(spec.shared_memory) if spec.shared_memory is not None else None
     if library is not None and library.prefix == PREFIX and size is not None and size < 2**30:
         message = f"{SHARED_MEMORY} of {spec.shared_memory} is less than the 1Gi that NCCL asks for."
         yield warning("spec.sharedMemory", message, "Write 1Gi or more, or remove it.")
-
-
-_UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
-                 "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}  # fmt: skip
-
-
-def _bytes(quantity: int | str | None) -> float | None:
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]{0,2})", str(quantity))
-    return float(found[1]) * _UNITS[found[2]] if found and found[2] in _UNITS else None
 
 
 def _listed(resources: dict[str, str]) -> str:

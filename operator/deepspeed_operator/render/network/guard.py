@@ -1,8 +1,8 @@
 """What of the network is to be checked in the pods: the transport against the profile's, the bandwidth."""
 
-from decimal import Decimal
 from typing import Final
 
+from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile, Preflight
 from deepspeed_operator.api.transport import TransportState
 from deepspeed_operator.api.untyped import Json
@@ -15,10 +15,6 @@ _FALLBACKS: Final = {
     Transport.RDMA: (TransportState.SOCKET,),
     Transport.P2P: (TransportState.SHM, TransportState.SOCKET),
 }
-_SUFFIXES: Final = {
-    "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60,
-}  # fmt: skip
 
 
 def fallbacks(spec: DeepSpeedJobSpec) -> tuple[TransportState, ...]:
@@ -39,6 +35,4 @@ def preflight_bandwidth(spec: DeepSpeedJobSpec) -> int | None:
     """Return the bus bandwidth in bytes a second below which the run fails, 0 to measure only, None for neither."""
     if spec.network is None or spec.network.preflight is not Preflight.BANDWIDTH:
         return None
-    text = str(spec.network.minimum_bus_bandwidth or 0)
-    number = text.rstrip("kKMGTPEi")
-    return int(Decimal(number) * _SUFFIXES[text[len(number) :]])
+    return bytes_of(spec.network.minimum_bus_bandwidth or 0)

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
-from deepspeed_operator.api.untyped import Json, object_at
+from deepspeed_operator.api.untyped import Json
+from deepspeed_operator.plan.gpus import demanded_labels
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
@@ -87,11 +88,12 @@ def chosen_profile(spec: DeepSpeedJobSpec) -> NetworkProfile:
 def profile_of(spec: DeepSpeedJobSpec) -> Profile:
     """Return the profile that the job asks for, for the machines that its template selects."""
     found = profile(chosen_profile(spec))
-    instance = found.instances.get(str(instance_type(spec)), Instance())
+    instance = found.instances.get(instance_type(spec) or "", Instance())
     environment = {**found.environment, **instance.environment}
     return found.model_copy(update={"environment": environment, "resources": {**found.resources, **instance.resources}})
 
 
-def instance_type(spec: DeepSpeedJobSpec) -> object:
-    """Return the type of machine that the template selects; None if it leaves it open."""
-    return object_at(spec.template, "spec", "nodeSelector").get(INSTANCE_TYPE)
+def instance_type(spec: DeepSpeedJobSpec) -> str | None:
+    """Return the type of machine that the template demands; None if it leaves it open."""
+    demanded = {value for label, value in demanded_labels(spec.template) if label == INSTANCE_TYPE}
+    return demanded.pop() if len(demanded) == 1 else None
