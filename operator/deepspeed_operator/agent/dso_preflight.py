@@ -12,6 +12,7 @@ from dso_plan import DS_CONFIG, FILES, WORKSPACE, Failure, Plan
 from dso_ranks import Spec
 
 GIB = 1 << 30
+INTERFACES = "/sys/class/net"
 
 # Read from the files that importlib.metadata reads, but without its slow import. Prints the version, or "missing".
 FIND_DEEPSPEED = """\
@@ -148,6 +149,10 @@ def check_machine(plan: Plan) -> Iterator[str]:
         locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         if locked != resource.RLIM_INFINITY:
             yield f"RDMA devices are visible but only {locked >> 10} KiB of memory may be locked (ulimit -l)"
+    # spec.network.interface sets it, too. Libraries fail on a name that is not there in words that do not say so.
+    for name in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
+        if not os.path.exists(os.path.join(INTERFACES, name)):
+            yield f"no network interface {name} in this pod, which has {', '.join(sorted(os.listdir(INTERFACES)))}"
 
 
 class Probe:
