@@ -64,8 +64,7 @@ class Gang:
             member = self.members[index] = Member(body["podUid"], body["pod"], body["node"])
         member.seen, member.phase = now, body["phase"]
         if body.get("transport"):
-            self.transports[index] = body["transport"]
-            self._judge_transport()
+            self._take_transport(index, body["transport"])
         if body["cause"] and not self.cause:
             self._propose(body["cause"], now)
         self._advance(now)
@@ -131,7 +130,12 @@ class Gang:
     def transport(self, over: bool, note: str) -> dict[str, Any]:
         return summary(self.plan, dict(self.transports), over, note)
 
-    def _judge_transport(self) -> None:
+    def _take_transport(self, index: int, report: dict[str, Any]) -> None:
+        try:
+            summary(self.plan, {index: report}, False, "")
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return  # not an agent's
+        self.transports[index] = report
         fabric = self.plan.fabric
         if fabric and self.released and not self.cause:
             slow = those_on(fabric["fallbacks"], self.transport(False, ""))

@@ -10,7 +10,7 @@ import re
 from typing import Any, Iterator
 
 # A program may make communicators for ever: what is kept is bounded, and the first of each kind is kept.
-MAX_PROCESSES, MAX_COMMS, MAX_LINKS, MAX_DEVICES, MAX_REPORTED = 512, 64, 2048, 64, 300
+MAX_PROCESSES, MAX_COMMS, MAX_LINKS, MAX_DEVICES, MAX_REPORTED = 128, 64, 1024, 64, 300
 
 _SAID = re.compile(r":(\d+):(\d+) (?:\[\d+\] )?NCCL INFO (.*)")
 _COMM = re.compile(r"\bcomm (\S+) rank (\d+) n[rR]anks (\d+)(?: nNodes (\d+))?(.*)")

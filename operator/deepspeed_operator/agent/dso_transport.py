@@ -23,6 +23,7 @@ PIECE = 1 << 18
 READ_BYTES = 4 << 20  # of one file: a rank writes some 10 KB for each communicator
 KEPT_BYTES = 8 << 20  # on disk, of a file of ours
 LINE = 4096
+MAX_FILES = 128
 # DeepSpeed's own line about an optimizer step.
 STEP = re.compile(rb"step=\d+, skipped=")
 UNSEEN = "NCCL wrote nothing about connections: the ranks may use another library, such as gloo or MPI."
@@ -35,7 +36,6 @@ class Source:
         self.environment: dict[str, str] = {}
         self.directory: str | None = None
         self.pattern: str | None = None
-        self.sniffs = False  # the lines are in the ranks' output
         self.note = UNSEEN
         asked = {**_configured(environ), **{name: environ[name] for name in NAMES if environ.get(name)}}
         if not asked:
@@ -45,9 +45,9 @@ class Source:
             self.note = f"The container sets {given}: NCCL tells its connections with NCCL_DEBUG=INFO, or none set."
         else:
             file = asked.get("NCCL_DEBUG_FILE", "")
-            self.sniffs = not file or file.startswith("/dev/std")
             host = glob.escape(socket.gethostname().split(".")[0])
-            self.pattern = None if self.sniffs else glob.escape(file).replace("%h", host).replace("%p", "*")
+            in_the_output = not file or file.startswith("/dev/std")
+            self.pattern = None if in_the_output else glob.escape(file).replace("%h", host).replace("%p", "*")
 
     def _ask(self) -> None:
         try:
@@ -111,7 +111,7 @@ class Watch(threading.Thread):
         self.report: dict[str, Any] | None = None
 
     def run(self) -> None:
-        while self.source.pattern or self.source.sniffs:
+        while True:
             self.poll()
             # Connections are made when a communicator is first used; then there is nothing to see for hours.
             time.sleep(EVERY_SECONDS if self.quiet < 30 else 5 * EVERY_SECONDS)
@@ -119,17 +119,28 @@ class Watch(threading.Thread):
     def poll(self) -> None:
         """Read what was written since."""
         with self.lock:
-            for path in glob.glob(self.source.pattern) if self.source.pattern else ():
-                ours = self.source.directory is not None
-                if path not in self.tails and (len(self.tails) >= 512 or not (ours or self._is_new(path))):
-                    continue
-                for line in self.tails.setdefault(path, Tail()).read(path, ours):
-                    self.news = self.log.take(path, line) or self.news
-            self.quiet += 1
-            if self.news:
-                self.news, self.quiet = False, 0
-                self.report = self.log.report()
-                self.changed(self.report)
+            try:
+                self._read()
+            except Exception as error:
+                self._give_up(error)
+
+    def _read(self) -> None:
+        for path in glob.glob(self.source.pattern) if self.source.pattern else ():
+            ours = self.source.directory is not None
+            if path not in self.tails and (len(self.tails) >= MAX_FILES or not (ours or self._is_new(path))):
+                continue
+            for line in self.tails.setdefault(path, Tail()).read(path, ours):
+                self.news = self.log.take(path, line) or self.news
+        self.quiet += 1
+        if self.news:
+            self.news, self.quiet = False, 0
+            self.report = self.log.report()
+            self.changed(self.report)
+
+    def _give_up(self, error: Exception) -> None:
+        """A defect of the guard must not end a training."""
+        self.source.pattern, self.sniffed = None, READ_BYTES
+        self.source.note = f"The agent could not read NCCL's report: {type(error).__name__}: {error}"[:300]
 
     def _is_new(self, path: str) -> bool:
         """The user's files may be kept from run to run."""
@@ -142,11 +153,15 @@ class Watch(threading.Thread):
         """Whole lines of a rank's output."""
         if not self.stepped and b", skipped=" in text and STEP.search(text):
             self.stepped = True
-        if self.source.sniffs and self.sniffed < READ_BYTES and b" NCCL INFO " in text:
-            self.sniffed += len(text)
-            with self.lock:
+        if self.sniffed >= READ_BYTES or b" NCCL INFO " not in text:
+            return
+        self.sniffed += len(text)
+        with self.lock:
+            try:
                 for line in text.split(b"\n"):
                     self.news = self.log.take("output", line[:LINE].decode("utf-8", "replace")) or self.news
+            except Exception as error:
+                self._give_up(error)
 
     def end(self) -> None:
         if self.source.directory:

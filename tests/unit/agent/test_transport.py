@@ -1,5 +1,7 @@
 """The agents ask NCCL how the ranks are connected, keep its lines out of the log, and tell it for the gang."""
 
+import http.client
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +85,33 @@ def test_who_set_nccl_debug_sees_its_lines_and_the_guard_sees_them_too(gang: Mak
     first.wait_for(lambda: state_of(first) == "Socket")
     assert "host:70:120 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0\n" in first.output
     assert "[rank 1] host:71:121 [1] NCCL INFO Channel 00/0" in second.output
+
+
+def test_lines_that_a_program_sends_to_its_output_itself_are_seen_too(gang: Make) -> None:
+    script = REPORT.replace('os.environ.get("NCCL_DEBUG_FILE", "/dev/stdout")', '"/dev/stdout"')
+    first, _ = gang(nodes=2, script=script, plan={"args": ["2.28-socket", "60"]}).start_all(NCCL_DEBUG="WARN")
+    first.wait_for(lambda: state_of(first) == "Socket")
+
+
+FORGED: list[Any] = [
+    {"links": 7}, {"version": "", "comms": [], "links": [[0, 1, "NET/Socket", ""]]}, ["links"], "links",
+    {"version": "", "comms": [["", 1, []]], "links": [[0, "1", "NET/Socket", {}]]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("report", FORGED)
+def test_a_report_that_no_agent_makes_is_not_taken(gang: Make, report: Any) -> None:
+    made = gang(nodes=2, script="import time; time.sleep(60)")
+    first = made.start(0)
+    first.wait_for(lambda: first.ask("/livez") == 200)
+    pod = {"pod": "p", "podUid": "u", "node": "n"}
+    beat = {"protocol": 1, "uid": "job-uid", "attempt": 1, "index": 1, "phase": "Waiting", "cause": None, "wait": False}
+    connection = http.client.HTTPConnection(made.hosts[0], made.port, timeout=3)
+    connection.request("POST", "/beat", json.dumps({**beat, **pod, "transport": report}))
+    assert connection.getresponse().status == 200
+    connection.close()
+    first.wait_until_ready()
+    assert state_of(first) == "Pending"
 
 
 def test_a_users_own_debug_files_are_read_and_kept(gang: Make, tmp_path: Path) -> None:
