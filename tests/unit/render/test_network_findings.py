@@ -213,6 +213,9 @@ def test_devices_of_a_fabric_that_the_job_does_not_name(device: str, named: str)
     assert (finding.level, finding.path) == (Level.ADVICE, "spec.network.profile")
     assert finding.fix == f"Write {named}, or your cloud's."
     assert findings(trainer, nodes=1) == []
+    (finding,) = findings(trainer, profile="TCP")
+    assert (finding.level, finding.path) == (Level.WARNING, "spec.network.profile")
+    assert about("NCCL_NET", findings(trainer, env={"NCCL_NET": "Socket"}))[0] is Level.WARNING
 
 
 def test_too_little_shared_memory_for_nccl() -> None:

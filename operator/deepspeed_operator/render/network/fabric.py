@@ -35,7 +35,7 @@ def fabric_findings(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str
     """Yield warnings and advice about the job's profile."""
     yield from _fabric(spec, fabric)
     yield from _devices(spec, fabric)
-    yield from _unnamed(spec)
+    yield from _unused(spec, variables)
     yield from _rdma(spec, fabric, variables)
     yield from _efa(spec, variables)
     yield from _wants(spec, fabric)
@@ -79,16 +79,22 @@ def _devices(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
         yield advice(PROFILE, message, "If your device plugin calls it otherwise, write its name into the limits.")
 
 
-def _unnamed(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
-    """Devices of a fabric that the job does not name."""
+def _unused(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Finding]:
+    """RDMA devices that the template asks for, and that the job does not use, or perhaps not."""
     limits = object_at(trainer_of(spec.template), "resources", "limits")
     found = [name for name in limits if name == _EFA or name.startswith("rdma/")]
-    if found and spec.nodes > 1 and chosen_profile(spec) is NetworkProfile.AUTO:
-        message = (
-            f"the template asks for {found[0]}; as long as no profile names the fabric, NCCL turns to TCP silently."
-        )
-        fit = [NetworkProfile.AWS_EFA] if found[0] == _EFA else [NetworkProfile.INFINIBAND, NetworkProfile.ROCE]
-        yield advice(PROFILE, message, f"Write {' or '.join(fit)}, or your cloud's.")
+    net = variables.get("NCCL_NET")
+    over_tcp = (net.value or "").lower() == "socket" if net is not None else chosen_profile(spec) is NetworkProfile.TCP
+    if not found or spec.nodes == 1:
+        return
+    fit = [NetworkProfile.AWS_EFA] if found[0] == _EFA else [NetworkProfile.INFINIBAND, NetworkProfile.ROCE]
+    fix = f"Write {' or '.join(fit)}, or your cloud's."
+    if over_tcp:
+        message = f"the template asks for {found[0]}, which is not used over TCP."
+        yield warning(PROFILE if net is None else net.path, message, f"Remove one of the two. {fix}")
+    elif chosen_profile(spec) is NetworkProfile.AUTO:
+        message = f"the template asks for {found[0]}, but without a profile NCCL turns to TCP silently."
+        yield advice(PROFILE, message, fix)
 
 
 def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable]) -> Iterator[Finding]:
