@@ -2,18 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Batch, World
+from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.versions import judge_of
 from deepspeed_operator.plan.accelerators import CPU, accelerator_of
 from deepspeed_operator.plan.facts import model_of
 from deepspeed_operator.plan.fit import MemoryFit, fit_of
 from deepspeed_operator.plan.gpus import gpu_memory
+from deepspeed_operator.plan.host import host_memory
 from deepspeed_operator.plan.model import Model, UnknownModelError
 from deepspeed_operator.plan.reading import setup_of
+from deepspeed_operator.plan.trainer import trainer_of
+
+_GIB: Final = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +37,15 @@ class Case:
 
     def fit(self, capacity: int) -> MemoryFit:
         """Compare with a GPU's memory."""
-        setup = setup_of(self.config, self.world, self.version, self.parallelism)
-        return fit_of(setup, self.model, self.micro, self.accumulation, capacity)
+        return fit_of(self._setup, self.model, self.micro, self.accumulation, capacity)
+
+    def pod(self, slots: int) -> float:
+        """Bytes of memory that a pod of so many ranks needs at least."""
+        return sum(item.size for item in host_memory(self._setup, self.model, self.micro, self.accumulation, slots))
+
+    @property
+    def _setup(self) -> Setup:
+        return setup_of(self.config, self.world, self.version, self.parallelism)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +87,18 @@ def case_of(
     return Case(config, model, batch.micro_per_gpu, batch.accumulation, world.size, judge.version, parallelism)
 
 
-def plan_memory(
-    spec: DeepSpeedJobSpec,
-    config: Mapping[str, Any],
-    world: World,
-    batch: Batch | None,
-    version: str | None,
-) -> MemoryFit | Missing:
-    """Return whether a judged job's memory is enough, or why that cannot be said."""
-    case = case_of(spec, config, world, batch, version)
+def plan_memory(case: Case | Missing, spec: DeepSpeedJobSpec) -> MemoryFit | Missing:
+    """Return whether a job's memory is enough, or why that cannot be said."""
     if isinstance(case, Missing):
         return case
     capacity = gpu_memory(spec)
     if capacity is None:
-        need = f"it needs about {case.fit(1).memory.needed / 2**30:.1f} GiB of a GPU, whose memory is not known"
+        need = f"it needs about {case.fit(1).memory.needed / _GIB:.1f} GiB of a GPU, whose memory is not known"
         return Missing("spec.gpuMemory", need)
     return case.fit(capacity)
+
+
+def pod_limit(spec: DeepSpeedJobSpec) -> int | None:
+    """Return the bytes that the trainer container is limited to, None for no limit."""
+    limit = object_at(trainer_of(spec.template), "resources", "limits").get("memory")
+    return bytes_of(limit) if limit is not None else None

@@ -22,6 +22,10 @@ _GIB: Final = 2**30
 OUTSIDE: Final = Item("CUDA context and NCCL", 2 * _GIB)
 
 
+# One for each of the two threads that compute, as PyTorch sizes them on Hopper; smaller on others. Measured.
+_WORKSPACES: Final = Item("cuBLAS workspaces", 64 * 2**20)
+
+
 class PhaseName(StrEnum):
     """The phases of training, in their order."""
 
@@ -87,12 +91,13 @@ def _phases(sizes: Sizes) -> Iterator[tuple[PhaseName, list[Item]]]:
     held, gathered = states.states(sizes), _gathered(sizes)
     middle = len(gathered) // 2
     yield PhaseName.INIT, states.making(sizes)
+    held.append(_WORKSPACES)
     yield PhaseName.FORWARD, [*held, *_forward(sizes, gathered[:middle])]
     passes = [backward(sizes, gathered[middle:], last=True)]
     if sizes.accumulation > 1:
         passes.append(backward(sizes, gathered[middle:], last=False))
     yield PhaseName.BACKWARD, [*held, *states.most(*passes), *_gather_copies(sizes)]
-    yield PhaseName.STEP, states.stepping(sizes)
+    yield PhaseName.STEP, [*states.stepping(sizes), _WORKSPACES]
     yield PhaseName.SAVE, held
 
 

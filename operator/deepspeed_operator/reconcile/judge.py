@@ -9,7 +9,7 @@ from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
 from deepspeed_operator.dsconfig.migration import news
 from deepspeed_operator.dsconfig.source import format_findings
 from deepspeed_operator.plan.accelerators import accelerator_of
-from deepspeed_operator.plan.jobs import declared_parallelism, plan_memory
+from deepspeed_operator.plan.jobs import case_of, declared_parallelism
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict
@@ -80,8 +80,8 @@ def judge(
     findings = [*judged.findings, *form, *template, *size]
     memory = None
     if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
-        planned = plan_memory(spec, source.values, world, judged.batch, version)
-        memory, found = stated(planned, spec)
+        case = case_of(spec, source.values, world, judged.batch, version)
+        memory, found = stated(case, spec, world.slots_per_node)
         findings += found
         reason = Reason.DOES_NOT_FIT
     verdict = _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator)

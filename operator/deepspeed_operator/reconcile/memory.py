@@ -1,13 +1,14 @@
 """What status says about memory: before a run whether it will be enough, after a failure why it was not."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from deepspeed_operator.api.spec import Admission, DeepSpeedJobSpec
 from deepspeed_operator.api.status import Failure, Finding, Level
-from deepspeed_operator.plan.fit import Fit, MemoryFit
+from deepspeed_operator.plan.fit import ERROR, Fit
 from deepspeed_operator.plan.gpus import gpu_memory
-from deepspeed_operator.plan.jobs import Case, Missing, case_of
+from deepspeed_operator.plan.jobs import Case, Missing, case_of, plan_memory, pod_limit
 from deepspeed_operator.plan.remedies import smallest_change
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Statement, Verdict
@@ -20,20 +21,33 @@ _CAPACITY: Final = re.compile(r"total capacity of ([0-9.]+) GiB")
 _GIB: Final = 2**30
 
 
-def stated(planned: MemoryFit | Missing, spec: DeepSpeedJobSpec) -> tuple[Statement, list[Finding]]:
-    """Return the condition MemoryFit, and the findings that go with it."""
+def stated(case: Case | Missing, spec: DeepSpeedJobSpec, slots: int) -> tuple[Statement, list[Finding]]:
+    """Return the condition MemoryFit, and the findings that go with it; a pod has `slots` ranks."""
+    pod = list(_of_the_pod(case, spec, slots)) if isinstance(case, Case) else []
+    planned = plan_memory(case, spec)
     if isinstance(planned, Missing):
         said = Statement("Unknown", "NotKnown", f"{planned.path}: {planned.why}.")
         fix = "Correct spec.model, or remove it."
         wrong = Finding(level=Level.WARNING, path=planned.path, message=f"{planned.why}.", fix=fix)
-        return said, [wrong] if planned.wrong else []
+        return said, [wrong] if planned.wrong else pod
     said = Statement(planned.fit.value, _REASONS[planned.fit], str(planned))
     if planned.fit is not Fit.NO:
-        return said, []
+        return said, pod
     refuses = spec.admission is Admission.REQUIRE_FIT
     level, path = (Level.ERROR, "spec.admission") if refuses else (Level.ADVICE, "spec.model")
     fix = "dsjob plan shows what needs less. Correct spec.model or spec.gpuMemory where they are wrong."
-    return said, [Finding(level=level, path=path, message=str(planned), fix=fix)]
+    return said, [Finding(level=level, path=path, message=str(planned), fix=fix), *pod]
+
+
+def _of_the_pod(case: Case, spec: DeepSpeedJobSpec, slots: int) -> Iterator[Finding]:
+    limit, need = pod_limit(spec), case.pod(slots)
+    if limit is not None and need * (1 - ERROR) > limit:
+        message = (
+            f"the trainer container may use {limit / _GIB:.1f} GiB, and its {slots} ranks need about "
+            f"{need / _GIB:.1f} GiB, without data loaders and /dev/shm: the kernel would kill them."
+        )
+        fix = "Raise resources.limits.memory of the trainer container, or offload less."
+        yield Finding(level=Level.ADVICE, path="spec.template", message=message, fix=fix)
 
 
 def explained(observed: Observed, failure: Failure) -> Failure:

@@ -43,8 +43,9 @@ def of_states(stage: int, *, world: int = 4, version: str = "0.19.8", accumulati
 
 
 def bytes_a_parameter(found: Memory, name: PhaseName) -> float:
+    """Without cuBLAS, which takes the same whatever is trained."""
     phase = next(phase for phase in found.phases if phase.name is name)
-    return phase.size / PSI
+    return sum(item.size for item in phase.items if not item.what.startswith("cuBLAS")) / PSI
 
 
 def llama(**facts: Any) -> Model:
@@ -99,7 +100,7 @@ def test_stage_2_holds_a_second_part_of_gradients_when_it_accumulates() -> None:
 def test_frozen_parameters_have_neither_gradients_nor_states() -> None:
     model = replace(declared(PSI), trainable=PSI // 100)
     found = memory(setup_of(config(0), 2, "0.19.8"), model)
-    assert found.size / PSI == pytest.approx(2 * 0.99 + 24 * 0.01, abs=0.01)
+    assert bytes_a_parameter(found, PhaseName.STEP) == pytest.approx(2 * 0.99 + 24 * 0.01, abs=0.01)
 
 
 def test_activations_of_a_layer_are_those_that_autograd_saves() -> None:

@@ -108,6 +108,21 @@ def test_a_gpu_is_known_by_the_nodes_that_the_template_demands() -> None:
     assert "140.4 GiB" in found.condition(ConditionType.MEMORY_FIT).message
 
 
+def test_a_pod_that_may_use_too_little_memory_for_what_is_offloaded_is_told() -> None:
+    def advised(limit: str) -> list[str]:
+        trainer = {"name": "trainer", "image": "worker:1", "resources": {"limits": {"memory": limit}}}
+        zero = {"stage": 2, "offload_optimizer": {"device": "cpu"}}
+        found = simulation(
+            template={"spec": {"containers": [trainer]}},
+            deepspeedVersion="0.19.8",
+            dsConfig={**CONFIG, "zero_optimization": zero},
+        )
+        return [each.message for each in found.job.status.findings if each.path == "spec.template"]
+
+    assert ["4 ranks need about" in each for each in advised("32Gi")] == [True]
+    assert advised("256Gi") == []
+
+
 def test_without_facts_nothing_is_said() -> None:
     found = simulation(model=None)
     assert ConditionType.MEMORY_FIT not in [each.type for each in found.job.status.conditions]
