@@ -6,7 +6,6 @@ python -m bench.gpu.tables memory|traffic|timing|article [--results bench/gpu/re
 import argparse
 import itertools
 import statistics
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -70,6 +69,7 @@ def traffic(records: Iterable[Record]) -> Iterator[str]:
     yield from _head("configuration", "collective", "calls", "measured MB", "predicted MB", "error")
     errors: list[float] = []
     for record in (each for each in records if "traffic" in each):
+        fabric = f" ({record['fabric']})" if "fabric" in record else ""
         measured: dict[str, list[int]] = {}
         for each in record["traffic"]:
             name = str(each["collective"])
@@ -82,24 +82,31 @@ def traffic(records: Iterable[Record]) -> Iterator[str]:
             error = expected.get(name, 0) / size - 1 if size else float("inf")
             errors.append(abs(error))
             yield _row(
-                record["name"], name, calls, f"{size / 1e6:.1f}", f"{expected.get(name, 0) / 1e6:.1f}", f"{error:+.2%}"
+                record["name"] + fabric,
+                name,
+                calls,
+                f"{size / 1e6:.1f}",
+                f"{expected.get(name, 0) / 1e6:.1f}",
+                f"{error:+.2%}",
             )
     yield from _worst("payload", errors)
 
 
 def timing(records: Sequence[Record], predicted: Iterable[Record]) -> Iterator[str]:
     """Step times against what was committed before, fabric by fabric."""
-    expected = {(each["fabric"], each["name"]): each["seconds"] for each in predicted}
+    expected = {(each["fabric"], each["name"]): each for each in predicted}
     for fabric in dict.fromkeys(record["fabric"] for record in records):
         mine = [each for each in records if each["fabric"] == fabric and (fabric, each.get("name")) in expected]
         yield from ("", f"**{fabric}**", "")
-        yield from _head("configuration", "step s (median)", "all s", "samples/s", "predicted s", "error")
+        yield from _head(
+            "configuration", "step s (median)", "all s", "samples/s", "predicted s", "error", "uncalibrated s"
+        )
         pairs: list[tuple[float, float]] = []
         for record in mine:
             if "median" not in record:
                 yield _row(record["name"], str(record.get("failed", record.get("error")))[:60])
                 continue
-            seconds = expected[fabric, record["name"]]
+            seconds, assumed = (expected[fabric, record["name"]][kind] for kind in ("seconds", "uncalibrated"))
             pairs.append((record["median"], seconds))
             yield _row(
                 record["name"],
@@ -108,6 +115,7 @@ def timing(records: Sequence[Record], predicted: Iterable[Record]) -> Iterator[s
                 f"{record['samples_per_second']:.2f}",
                 f"{seconds:.3f}",
                 f"{seconds / record['median'] - 1:+.1%}",
+                f"{assumed:.3f} ({assumed / record['median'] - 1:+.0%})",
             )
         yield from _worst("step time", [abs(after / before - 1) for before, after in pairs])
         apart = [
@@ -165,22 +173,30 @@ def _worst(what: str, errors: Sequence[float]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=("memory", "traffic", "timing", "article"))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables between the marks of a document")
     arguments = parser.parse_args()
 
     def read(name: str) -> list[dict[str, Any]]:
-        return [
-            each for path in sorted(arguments.results.glob(f"{name}*.jsonl")) for each in lines(path.read_text("utf-8"))
-        ]
+        paths = sorted(arguments.results.glob(f"{name}*.jsonl"))
+        return [each for path in paths for each in lines(path.read_text("utf-8"))]
 
+    timed = read("timing")
     tables = {
-        "memory": lambda: memory(read("memory")),
-        "traffic": lambda: traffic(read("traffic")),
-        "timing": lambda: timing(read("timing"), read("predicted")),
-        "article": lambda: article(read("timing")),
+        "memory": memory(read("memory")),
+        "traffic": traffic([*read("traffic"), *read("calibration"), *timed]),
+        "timing": timing(timed, read("predicted")),
+        "article": article(timed),
     }
-    sys.stdout.writelines(f"{line}\n" for line in tables[arguments.table]())
+    for name, table in tables.items():
+        text = "\n".join(table)
+        if arguments.write is None:
+            print(f"## {name}\n\n{text}\n")
+            continue
+        if f"<!-- {name} -->" not in arguments.write.read_text("utf-8"):
+            continue
+        before, mark, after = arguments.write.read_text("utf-8").partition(f"<!-- {name} -->\n")
+        arguments.write.write_text(f"{before}{mark}{text}\n{after[after.index('<!-- end -->') :]}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def timed(name: str, seconds: float, fabric: str = "tcp8") -> dict[str, Any]:
 
 
 def predicted(name: str, seconds: float) -> dict[str, Any]:
-    return {"fabric": "tcp8", "name": name, "seconds": seconds}
+    return {"fabric": "tcp8", "name": name, "seconds": seconds, "uncalibrated": seconds}
 
 
 def test_pairs_that_are_measured_apart_must_be_ordered() -> None:
