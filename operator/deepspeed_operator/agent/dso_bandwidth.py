@@ -13,7 +13,7 @@ import dso_sweep
 from dso_plan import Plan
 from dso_ranks import Spec, specs
 
-LIMIT_SECONDS = 180.0
+LIMIT_SECONDS = 300.0
 RUN = "import sys; sys.path.insert(0, sys.argv[1]); import dso_sweep; dso_sweep.main()"
 PORTS, FIRST_PORT = 10000, 20000
 

@@ -195,8 +195,8 @@ class Network(Model):
     preflight: Preflight = Field(
         default=Preflight.NONE,
         description="Bandwidth: before the ranks start, all-reduces of 1 to 256 MiB are measured with torch in the "
-        "job's own image, over nccl on GPUs (NVIDIA, AMD), else gloo; up to half a minute. status.transport has the "
-        "result.",
+        "job's own image, over nccl on GPUs (NVIDIA, AMD), else gloo (to 64 MiB); up to half a minute. "
+        "status.transport has the result.",
     )
     minimum_bus_bandwidth: Annotated[int | str, IntOrString(QUANTITY_PATTERN)] | None = Field(
         default=None,

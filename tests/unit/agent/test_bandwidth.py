@@ -61,7 +61,7 @@ def test_what_is_measured_is_told_before_the_ranks_train(gang: Make, torch: dict
         running.wait_until_ready()
     # 2(n-1)/n of two ranks is 1: the bytes of an all-reduce by its time.
     assert 3e9 < bandwidth(first) <= 4e9
-    assert "gloo all-reduce of 256 MiB: 3." in first.output
+    assert "gloo all-reduce of 64 MiB: 3." in first.output
     assert "all-reduce of" not in second.output
     first.wait_for_output("trains on 29500")
     assert set((tmp_path / "ports").read_text().split()) == {"24500"}, "ranks that start early find another port"
