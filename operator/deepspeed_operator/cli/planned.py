@@ -1,15 +1,18 @@
 """What `dsjob plan` found, for people and programs."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from deepspeed_operator.api.status import World
 from deepspeed_operator.cli.paint import painted
-from deepspeed_operator.plan.advice import Alternative, Circumstances, Plan
+from deepspeed_operator.plan.advice import WORTHWHILE, Alternative, Circumstances, Plan, too_large
+from deepspeed_operator.plan.changes import Change
+from deepspeed_operator.plan.communication import Term
 from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
-from deepspeed_operator.plan.model import Fact
+from deepspeed_operator.plan.model import Fact, Source
+from deepspeed_operator.plan.steptime import StepTime
 
 _GB: Final = 10**9
 _GIB: Final = 2**30
@@ -19,13 +22,20 @@ _MOST: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One job or configuration."""
+    """One job or configuration, the `index`th of its file."""
 
+    index: int
     name: str
     world: World
     around: Circumstances
     now: Plan
+    stages: tuple[Plan, ...]
     alternatives: tuple[Alternative, ...]
+    numbers: Change | None
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        return (*self.around.model.facts, *self.around.facts)
 
 
 def lines(planned: Planned) -> Iterator[str]:
@@ -34,41 +44,77 @@ def lines(planned: Planned) -> Iterator[str]:
     ranks = f"{world.nodes} × {world.slots_per_node} ranks, DeepSpeed {planned.around.version}"
     batch = f"micro batch {now.micro}, accumulation {now.accumulation}, {now.samples} samples a step"
     yield f"{painted(planned.name, bold=True)}: {ranks}, ZeRO stage {now.setup.stage}, {batch}"
-    yield from _table("Model", [(fact.name, _written(fact), fact.source.value) for fact in planned.around.model.facts])
-    yield from _traffic_lines(now)
+    for source in Source:
+        facts = [f"{fact.name} {_written(fact)}" for fact in planned.facts if fact.source is source]
+        if facts:
+            yield f"  {source.value}: {', '.join(facts)}"
+    yield from _traffic_lines(planned)
     yield from _memory_lines(planned)
     yield from _time_lines(planned)
+    yield from _stage_lines(planned)
+    yield from _advice_lines(planned)
 
 
 def record(planned: Planned) -> dict[str, Any]:
     """Return the same for programs; bytes and seconds."""
-    now, model = planned.now, planned.around.model
+    now = planned.now
+    facts = [{"name": fact.name, "value": fact.value, "source": fact.source.value} for fact in planned.facts]
     return {
         "name": planned.name,
         "version": planned.around.version,
-        "model": [{"name": fact.name, "value": fact.value, "source": fact.source.value} for fact in model.facts],
+        "facts": facts,
         "communication": {
-            "terms": [{"collective": term.collective, "payload": term.payload} for term in now.traffic.terms],
+            "terms": [_term_record(term) for term in now.traffic.terms],
             "wire": now.traffic.wire,
+            "betweenNodes": now.traffic.between_nodes,
             "unproven": list(now.traffic.unproven),
         },
         "memory": _memory_record(planned),
-        "step": {"seconds": now.time.seconds, "networkShare": now.time.share, "unproven": list(now.time.unproven)}
-        if now.time
-        else None,
+        "step": _time_record(now.time) if now.time else None,
+        "samplesPerSecond": now.samples_per_second,
+        "stages": [_stage_record(plan, planned.around) for plan in planned.stages],
         "alternatives": [
-            {"change": dict(each.change.values), "gain": each.gain, "caveat": each.change.caveat or None}
+            {
+                "change": dict(each.change.values),
+                "gain": each.gain,
+                "samplesPerSecond": each.plan.samples_per_second,
+                "memory": each.plan.memory.needed,
+                "caveat": each.change.caveat or None,
+            }
             for each in planned.alternatives
         ],
+        "precision": {"change": dict(planned.numbers.values), "why": planned.numbers.caveat}
+        if planned.numbers
+        else None,
     }
 
 
-def _traffic_lines(now: Plan) -> Iterator[str]:
-    rows = [(term.collective, _gb(term.payload), term.what) for term in now.traffic.terms]
-    total = f"{'≥ ' if now.traffic.unproven else ''}{_gb(now.traffic.wire)}"
-    yield from _table("Traffic of a step", [*rows, ("on each GPU's link", total, "each way")])
-    if now.traffic.unproven:
-        yield f"  ≥: not counted with {', '.join(now.traffic.unproven)}"
+def _term_record(term: Term) -> dict[str, Any]:
+    return {
+        "collective": term.collective,
+        "payload": term.payload,
+        "group": term.group.name,
+        "ranks": term.group.ranks,
+        "nodes": term.group.nodes,
+    }
+
+
+def _time_record(time: StepTime) -> dict[str, Any]:
+    return {
+        "seconds": time.seconds,
+        "compute": time.compute,
+        "work": time.work,
+        "update": time.update,
+        "communication": time.communication,
+        "networkShare": time.share,
+        "unproven": list(time.unproven),
+    }
+
+
+def _stage_record(plan: Plan, around: Circumstances) -> dict[str, Any]:
+    fits = None if around.capacity is None else not too_large(plan, around)
+    rate = plan.samples_per_second
+    return {"stage": plan.setup.stage, "memory": plan.memory.needed, "fits": fits, "samplesPerSecond": rate}
 
 
 def _memory_record(planned: Planned) -> dict[str, Any]:
@@ -87,12 +133,28 @@ def _memory_record(planned: Planned) -> dict[str, Any]:
     }
 
 
+def _traffic_lines(planned: Planned) -> Iterator[str]:
+    traffic = planned.now.traffic
+    at_least = "≥ " if traffic.unproven else ""
+    rows = [(term.collective, _gb(term.payload), f"{term.what} ({_where(term)})") for term in traffic.terms]
+    rows.append(("on each GPU's link", at_least + _gb(traffic.wire), "each way"))
+    if planned.world.nodes > 1:
+        rows.append(("on each node's network", at_least + _gb(traffic.between_nodes), "each way"))
+    yield from _table("Traffic of a step", rows)
+    if traffic.unproven:
+        yield f"  ≥: not counted with {', '.join(traffic.unproven)}"
+
+
+def _where(term: Term) -> str:
+    return f"{term.group.ranks} ranks, {'between nodes' if term.group.nodes > 1 else 'inside a node'}"
+
+
 def _memory_lines(planned: Planned) -> Iterator[str]:
     memory, fit = planned.now.memory, _fit(planned)
-    phases = [(phase.name.value, _gib(phase.size), f"most: {phase.largest.what}") for phase in memory.phases]
-    yield from _table("Memory of a GPU", phases)
-    rows = [*((item.what, _gib(item.size), "") for item in (*memory.items, memory.outside))]
-    yield from _table(f"In the {memory.peak.name}", [*rows, ("together", _gib(memory.needed), "")])
+    phases = ", ".join(f"{phase.name} {_gib(phase.size)}" for phase in memory.phases)
+    yield f"Memory of a GPU: {_gib(memory.needed)}, most in the {memory.peak.name}"
+    yield f"  peaks: {phases}"
+    yield f"  there: {', '.join(f'{item.what} {_gib(item.size)}' for item in (*memory.items, memory.outside))}"
     if fit is not None:
         words = {Fit.YES: painted("yes", "green"), Fit.NO: painted("no", "red"), Fit.UNKNOWN: "unknown"}[fit.fit]
         yield f"  fits into {_gib(fit.capacity)}: {words}{': ' if fit.open else ''}{'; '.join(fit.open)}"
@@ -106,20 +168,62 @@ def _fit(planned: Planned) -> MemoryFit | None:
 def _time_lines(planned: Planned) -> Iterator[str]:
     time, rate = planned.now.time, planned.now.samples_per_second
     if time is None or rate is None:
-        link = "--network" if planned.world.nodes > 1 else "--interconnect"
-        yield f"Time of a step: unknown without --micro-step and {link}"
+        yield "Time of a step: unknown without --network, or a --calibration"
         return
     at_least = "≥ " if time.unproven else ""
-    yield f"Time of a step: {at_least}{time.seconds:.3g} s, {rate:.3g} samples/s (not calibrated; no overlap assumed)"
-    filled = round(time.share * _BAR)
-    yield f"  network {'█' * filled}{'·' * (_BAR - filled)} {time.share:.0%}"
+    yield f"Time of a step: {at_least}{time.seconds:.3g} s, {rate:.3g} samples/s"
+    parts = {
+        "computing": time.compute,
+        "network": time.communication,
+        "optimizer": time.update,
+        "ZeRO's own work": time.work,
+    }
+    width = max(map(len, parts))
+    for name, seconds in parts.items():
+        filled = round(seconds / time.seconds * _BAR)
+        yield f"  {name:<{width}} {'█' * filled}{'·' * (_BAR - filled)} {seconds / time.seconds:4.0%}  {seconds:.3g} s"
     if time.unproven:
         yield f"  ≥: without {', '.join(time.unproven)}"
-    yield "Faster" if planned.alternatives else "Faster: nothing that is known to be, among stages 0 to 2"
-    for number, each in enumerate(planned.alternatives[:_MOST], 1):
-        change = ", ".join(f"{path}: {json.dumps(value)}" for path, value in each.change.values.items())
-        caveat = f"; {each.change.caveat}" if each.change.caveat else ""
-        yield f"  {number}. {painted(f'×{each.gain:.2f}', 'green')}  {change}{caveat}"
+
+
+def _stage_lines(planned: Planned) -> Iterator[str]:
+    """The question that is asked most: which stage for this model, this GPU and this network?"""
+    yield "Which ZeRO stage, at this batch"
+    for plan in planned.stages:
+        memory = _gib(plan.memory.needed)
+        fits = "" if planned.around.capacity is None else "too large" if too_large(plan, planned.around) else "fits"
+        rate = plan.samples_per_second
+        at_least = "≤ " if plan.time and plan.time.unproven else ""
+        speed = f"{at_least}{rate:.3g} samples/s, network {plan.time.share:.0%}" if rate and plan.time else ""
+        here = " ←" if plan.setup.stage == planned.now.setup.stage else ""
+        yield f"  {plan.setup.stage}  {memory:>11}  {fits:<9}  {speed}{here}".rstrip()
+
+
+def _advice_lines(planned: Planned) -> Iterator[str]:
+    alternatives = planned.alternatives
+    fits = not too_large(planned.now, planned.around)
+    if not alternatives:
+        yield (
+            f"Nothing is predicted to be {WORTHWHILE - 1:.0%} faster" if fits else "Nothing that is known makes it fit"
+        )
+    else:
+        yield "Faster" if fits else "What fits"
+    yield from _alternatives(alternatives[:_MOST])
+    if planned.numbers is not None:
+        yield f"Precision: {_values(planned.numbers)}, since {planned.numbers.caveat}"
+
+
+def _alternatives(alternatives: Iterable[Alternative]) -> Iterator[str]:
+    for number, each in enumerate(alternatives, 1):
+        gain = painted(f"×{each.gain:.2f}", "green") if each.gain is not None else "?"
+        rate = each.plan.samples_per_second
+        speed = f"{rate:.3g} samples/s, " if rate is not None and each.gain is not None else ""
+        caveat = f" ({each.change.caveat})" if each.change.caveat else ""
+        yield f"  {number}. {gain}  {speed}{_gib(each.plan.memory.needed)}  {_values(each.change)}{caveat}"
+
+
+def _values(change: Change) -> str:
+    return ", ".join(f"{path}: {json.dumps(value)}" for path, value in change.values.items())
 
 
 def _table(title: str, rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
@@ -139,4 +243,4 @@ def _gb(size: float) -> str:
 
 
 def _gib(size: float) -> str:
-    return f"{size / _GIB:,.2f} GiB"
+    return f"{size / _GIB:,.1f} GiB"

@@ -1,6 +1,6 @@
 """The configurations of a file, rewritten in its text for another DeepSpeed version."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -51,6 +51,28 @@ def rewritten(content: Content, old: str | None, new: str, *, keep_defaults: boo
         if declared is not None and done.obstacle is None:
             text = document.apply(text, Put(("spec", "deepspeedVersion"), new))
     return text, results
+
+
+def with_values(content: Content, index: int, values_at: Mapping[str, Any]) -> str:
+    """Return the file's text with values at dotted paths of its `index`th configuration."""
+    place = _place_of(content, content.items[index], _InDocument(content.source.name, index))
+    if place is None:
+        raise CannotEdit("its configuration is not in this file")
+    text = content.source.text.content
+    for path, value in values_at.items():
+        text = _changed(text, place, place.config(text), (_put(place.config(text), path, value),))
+    return text
+
+
+def _put(config: Config, path: str, value: Any) -> Put:
+    """What puts a value there, with the sections around it that are missing."""
+    keys = path.split(".")
+    for depth in range(1, len(keys)):
+        if not object_at(config, *keys[:depth]):
+            for name in reversed(keys[depth:]):
+                value = {name: value}
+            return Put(tuple(keys[:depth]), value)
+    return Put(tuple(keys), value)
 
 
 def _rewrite(

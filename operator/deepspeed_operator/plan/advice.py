@@ -1,33 +1,43 @@
-"""Which change of the configuration makes training faster: the same model, the same ranks, the same network."""
+"""Which change of the configuration makes training faster, or lets it fit: the same model, ranks and network."""
 
-import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO, TRAIN
+from deepspeed_operator.dsconfig.judgement import Circumstances as JudgedIn
+from deepspeed_operator.dsconfig.judgement import validate
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
-from deepspeed_operator.plan.communication import Traffic, communication
+from deepspeed_operator.plan.changes import Change, changed, changes
+from deepspeed_operator.plan.communication import Traffic, accumulates_in_fp32, communication
+from deepspeed_operator.plan.costs import Costs
 from deepspeed_operator.plan.memory import Memory, memory
-from deepspeed_operator.plan.model import Model
+from deepspeed_operator.plan.model import Fact, Model
 from deepspeed_operator.plan.reading import setup_of
-from deepspeed_operator.plan.steptime import Speeds, StepTime, step_time
+from deepspeed_operator.plan.steptime import StepTime, step_time
 
-# Less than this is within what a model of bandwidths alone gets wrong.
-_WORTHWHILE: Final = 1.1
-_MORE_ACCUMULATION: Final = 4
+# A smaller gain is within what predictions get wrong.
+WORTHWHILE: Final = 1.05
+# What one more key must gain over the same change without it.
+_FOR_ANOTHER_KEY: Final = 1.03
+# bf16 has 8 bits of precision: the ninth gradient that is added may already be lost in part.
+_BF16_SUMS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What stays the same in all alternatives; `capacity` is a GPU's memory in bytes."""
+    """What stays the same in all alternatives; `capacity` is a GPU's memory in bytes, `facts` what times come from."""
 
     model: Model
     world: int
     nodes: int
     version: str
-    speeds: Speeds
+    costs: Costs
     capacity: int | None = None
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def slots(self) -> int:
+        return self.world // self.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,71 +62,93 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Keys of ds_config by their path, and the values to write there."""
-
-    values: Mapping[str, Any]
-    caveat: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Alternative:
+    """`gain`: how many times the samples per second of now; None where one of the two is not known."""
+
     change: Change
     plan: Plan
-    gain: float
+    gain: float | None
 
 
 def plan_of(config: Mapping[str, Any], micro: int, accumulation: int, around: Circumstances) -> Plan:
     """Return what a configuration costs."""
     setup = setup_of(config, around.world, around.version)
-    traffic = communication(setup, around.model, accumulation)
-    time = step_time(setup, traffic, around.speeds, accumulation, around.nodes)
+    traffic = communication(setup, around.model, accumulation, slots=around.slots)
+    time = step_time(setup, around.model, traffic, around.costs, micro=micro, accumulation=accumulation)
     return Plan(setup, micro, accumulation, traffic, memory(setup, around.model, micro, accumulation), time)
 
 
 def advise(config: Mapping[str, Any], now: Plan, around: Circumstances) -> list[Alternative]:
-    """Return worthwhile changes that may fit, the fastest first, those that keep the global batch before the others.
+    """Return worthwhile changes that fit, the fastest first, those that keep the global batch before the others.
 
-    One that is a lower bound is no advice: what it leaves out may be more than it gains.
+    Where the configuration itself does not fit, every change that does is worthwhile. A time that is a lower bound
+    is no advice where there is a choice: what it leaves out may be more than it gains.
     """
-    if now.samples_per_second is None:
-        return []
+    fits = not too_large(now, around)
     found: list[Alternative] = []
-    for change in _changes(now):
-        changed = _changed(config, change)
-        plan = plan_of(changed, now.micro, int(change.values.get(ACCUMULATION, now.accumulation)), around)
-        rate = plan.samples_per_second
-        if rate is None or plan.time is None or plan.time.unproven or _too_large(plan, around):
+    for change in changes(now.setup, now.micro, now.accumulation, around.slots):
+        plan = plan_of(changed(config, change), change.micro, change.accumulation, around)
+        if too_large(plan, around):
             continue
-        if rate / now.samples_per_second >= _WORTHWHILE:
-            found.append(Alternative(change, plan, rate / now.samples_per_second))
-    return sorted(found, key=lambda alternative: (bool(alternative.change.caveat), -alternative.gain))
+        gain = _gain(plan, now)
+        if (not fits and not change.grows) or (fits and gain is not None and gain >= WORTHWHILE):
+            found.append(Alternative(change, plan, gain))
+    ranked = sorted(found, key=_rank)
+    return [each for each in _plainest(ranked) if _is_accepted(config, each.change, around)]
 
 
-def _too_large(plan: Plan, around: Circumstances) -> bool:
+def stages(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Iterator[Plan]:
+    """Yield what each stage costs that DeepSpeed accepts, with all else as it is."""
+    for stage in range(4):
+        change = Change({f"{ZERO}.stage": stage}, now.micro, now.accumulation)
+        if stage == now.setup.stage:
+            yield now
+        elif _is_accepted(config, change, around):
+            yield plan_of(changed(config, change), now.micro, now.accumulation, around)
+
+
+def advise_numbers(now: Plan) -> Change | None:
+    """Return fp32 sums of gradients where bf16 would lose much of them; slower, and therefore no alternative."""
+    if not now.setup.bf16 or now.setup.stage == 0 or accumulates_in_fp32(now.setup) or now.accumulation <= _BF16_SUMS:
+        return None
+    lost = f"bf16 gradients of {now.accumulation} micro steps are summed in bf16, which has 8 bits of precision"
+    return Change({"data_types.grad_accum_dtype": "fp32"}, now.micro, now.accumulation, (lost,))
+
+
+def too_large(plan: Plan, around: Circumstances) -> bool:
+    """Whether a plan needs more than a GPU's memory."""
     return around.capacity is not None and plan.memory.needed > around.capacity
 
 
-def _changes(now: Plan) -> Iterator[Change]:
-    more = now.accumulation * _MORE_ACCUMULATION
-    caveat = f"the global batch grows from {now.samples} to {now.samples * _MORE_ACCUMULATION} samples"
-    for stage in range(3):
-        here: dict[str, Any] = {} if stage == now.setup.stage else {f"{ZERO}.stage": stage}
-        single = {f"{ZERO}.use_multi_rank_bucket_allreduce": False} if stage else {}
-        for values in ({**here, **single}, here) if stage else (here,):
-            if values:
-                yield Change(values)
-            yield Change({**values, ACCUMULATION: more}, caveat)
+def _gain(plan: Plan, now: Plan) -> float | None:
+    before, after = now.samples_per_second, plan.samples_per_second
+    if before is None or after is None or plan.time is None or plan.time.unproven:
+        return None
+    return after / before
 
 
-def _changed(config: Mapping[str, Any], change: Change) -> dict[str, Any]:
-    changed = copy.deepcopy(dict(config))
-    for path, value in change.values.items():
-        *sections, key = path.split(".")
-        section = changed
-        for name in sections:
-            section = section.setdefault(name, {})
-        section[key] = value
-    if ACCUMULATION in change.values and MICRO in changed:
-        changed.pop(TRAIN, None)
-    return changed
+def _rank(alternative: Alternative) -> tuple[bool, bool, float, int]:
+    gain = alternative.gain
+    return alternative.change.grows, gain is None, -(gain or 0), len(alternative.change.values)
+
+
+def _plainest(ranked: Sequence[Alternative]) -> Iterator[Alternative]:
+    """Leave out each that another makes needless: with fewer keys and not much slower, or as plain and faster."""
+    for each in ranked:
+        others = (other for other in ranked if other is not each and other.change.grows == each.change.grows)
+        if not any(_is_needless(each, other) for other in others):
+            yield each
+
+
+def _is_needless(each: Alternative, other: Alternative) -> bool:
+    # What needs less memory has its use; but a smaller micro batch computes slower by what is not predicted.
+    if other.plan.memory.needed > each.plan.memory.needed and other.plan.micro <= each.plan.micro:
+        return False
+    keys = len(other.change.values) - len(each.change.values)
+    if each.gain is None or other.gain is None:
+        return other.gain is not None or (each.gain is None and keys < 0)
+    return other.gain * (_FOR_ANOTHER_KEY if keys < 0 else 1) > each.gain and keys <= 0
+
+
+def _is_accepted(config: Mapping[str, Any], change: Change, around: Circumstances) -> bool:
+    return not validate(changed(config, change), JudgedIn(around.world, around.version)).refused

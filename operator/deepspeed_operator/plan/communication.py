@@ -5,7 +5,7 @@ total a lower bound, and is named in `unproven`.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,13 +29,17 @@ _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Bytes of the whole tensor, over all calls of a step, among the ranks of one group."""
+    """Bytes of the whole tensor, over all calls of a step, among the ranks of one group.
+
+    A bucket that is reduced in parts, to the ranks that own them, is one call. `after`: once the optimizer has stepped.
+    """
 
     collective: str
     payload: int
     what: str
     group: Group
     calls: int = 1
+    after: bool = False
 
     @property
     def wire(self) -> float:
@@ -104,16 +108,14 @@ def _terms(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Ite
     if stage == 0:
         yield Term(ALL_REDUCE, reduced, "gradients, once a step", groups.data, buckets)
         if replaced_by_bf16_optimizer(setup):
-            yield Term(ALL_GATHER, trained * width, "parameters after the step", groups.data)
+            yield Term(ALL_GATHER, trained * width, "parameters after the step", groups.data, after=True)
     elif stage < 3:
         times = accumulation if stage == 2 else 1
         how = f"gradients, at each of {accumulation} micro steps" if stage == 2 else "gradients, once a step"
-        # Each bucket is reduced in parts, to the ranks that own them.
-        single, calls = _to_single_ranks(setup), buckets * times
-        calls *= groups.data.ranks if single else 1
-        yield Term(REDUCE if single else ALL_REDUCE, reduced * times, how, groups.data, calls)
+        collective = REDUCE if _to_single_ranks(setup) else ALL_REDUCE
+        yield Term(collective, reduced * times, how, groups.data, buckets * times)
         gathers = -(-trained // int(setup.value(ZERO, "allgather_bucket_size") or _BUCKET))
-        yield Term(ALL_GATHER, trained * width, "parameters after the step", groups.data, gathers)
+        yield Term(ALL_GATHER, trained * width, "parameters after the step", groups.data, gathers, after=True)
     else:
         yield from _stage_3(setup, model, accumulation, groups)
         scattered = (
@@ -145,7 +147,7 @@ def _stage_3(setup: Setup, model: Model, accumulation: int, groups: Groups) -> I
         yield Term(ALL_GATHER, payload, f"parameters, at each of {accumulation} micro steps", groups.data)
         return
     kept, gathers = simulated(setup, model, accumulation)
-    far, near = _far_and_near(gathers) if groups.near.ranks > 1 else (gathers, [])
+    far, near = _far_and_near(gathers) if groups.near.ranks > 1 else (gathers, ())
     how = "parameters, once a step" if near else f"parameters, at each of {accumulation} micro steps"
     yield Term(ALL_GATHER, _elements(far, ranks) // parts * width, how, groups.data, len(far))
     if near:
@@ -153,10 +155,10 @@ def _stage_3(setup: Setup, model: Model, accumulation: int, groups: Groups) -> I
         yield Term(ALL_GATHER, size, "parameters, from the copy near by", groups.near, len(near))
     held = sum(_padded(tensor.elements, ranks) for tensor in kept)
     if held:
-        yield Term(ALL_GATHER, held // parts * width, "small parameters, once a step", groups.data)
+        yield Term(ALL_GATHER, held // parts * width, "small parameters, once a step", groups.data, after=True)
 
 
-def simulated(setup: Setup, model: Model, accumulation: int) -> tuple[frozenset[Tensor], list[Gather]]:
+def simulated(setup: Setup, model: Model, accumulation: int) -> tuple[frozenset[Tensor], tuple[Gather, ...]]:
     """Return the parameters that stay whole, and what stage 3 gathers in a step of a model whose modules are known."""
     kept = kept_whole(setup, model)
     return kept, gathered(model.modules, kept, limits_of(setup), accumulation, first_stays=first_stays(setup))
@@ -177,7 +179,7 @@ def first_stays(setup: Setup) -> bool:
     return setup.schema.numbers < _RELEASES_FIRST_MODULE
 
 
-def _far_and_near(gathers: list[Gather]) -> tuple[list[Gather], list[Gather]]:
+def _far_and_near(gathers: Sequence[Gather]) -> tuple[Sequence[Gather], Sequence[Gather]]:
     """Divide by whether a part of each parameter is near by: once it was gathered after a step; frozen ones always."""
     seen: set[Tensor] = set()
     far: list[Gather] = []
@@ -191,7 +193,7 @@ def _far_and_near(gathers: list[Gather]) -> tuple[list[Gather], list[Gather]]:
     return far, near
 
 
-def _elements(gathers: list[Gather], ranks: int) -> int:
+def _elements(gathers: Sequence[Gather], ranks: int) -> int:
     return sum(_padded(tensor.elements, ranks) for gather in gathers for tensor in gather)
 
 

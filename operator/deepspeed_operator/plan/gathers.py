@@ -38,9 +38,11 @@ def persistent(modules: Sequence[Module], threshold: int, model_threshold: int) 
     return frozenset(kept)
 
 
+# The planner asks for many configurations, of which most differ in something else.
+@lru_cache(maxsize=64)
 def gathered(
-    modules: Sequence[Module], kept: frozenset[Tensor], limits: Limits, micro_steps: int, *, first_stays: bool
-) -> list[Gather]:
+    modules: tuple[Module, ...], kept: frozenset[Tensor], limits: Limits, micro_steps: int, *, first_stays: bool
+) -> tuple[Gather, ...]:
     """Return what the micro steps of an optimizer step gather, once the order of modules has been recorded.
 
     `first_stays`: after a backward pass, the first module's parameters stay until they are used again. Its input needs
@@ -58,7 +60,7 @@ def gathered(
         step.run(first_stays=first_stays)
         gathers += step.gathers
         left = step.available - kept
-    return gathers
+    return tuple(gathers)
 
 
 @lru_cache(maxsize=64)

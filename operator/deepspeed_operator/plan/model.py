@@ -12,6 +12,7 @@ class Source(StrEnum):
 
     DECLARED = "Declared"
     HUGGING_FACE_CONFIG = "HuggingFaceConfig"
+    MEASURED = "Measured"
     ASSUMED = "Assumed"
 
 

@@ -1,37 +1,48 @@
-"""How long a step takes: its computing, then its traffic over the slowest link. Nothing is assumed to overlap."""
+"""How long a step takes: its parts one after the other, except that stage 3 sends while it computes.
 
-from collections.abc import Iterator
+How much of that overlaps is known of a calibration only; without one, nothing is assumed to.
+
+    stages 0 to 2: computing + work + communication + update
+    stage 3: the longer one of computing + work and communication, + update
+
+Work is what ZeRO does beside that: copies into buckets at each reduction, and at stage 3 Python for each module.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deepspeed_operator.dsconfig.setup import Setup
-from deepspeed_operator.plan.communication import REDUCE, Traffic
+from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.plan.communication import (
+    Term,
+    Traffic,
+    accumulates_in_fp32,
+    device_of,
+    offloads,
+    replaced_by_bf16_optimizer,
+    simulated,
+)
+from deepspeed_operator.plan.costs import Costs, Work, work_of
+from deepspeed_operator.plan.model import Model
 
-# Reduces to single roots do not fill a link both ways: so much longer than their bytes took over TCP between two H100s.
-_REDUCES: Final = 1.3
-
-
-@dataclass(frozen=True, slots=True)
-class Speeds:
-    """Declared or measured. `network` is a whole node's, as one ring crosses between nodes once; both one way.
-
-    `micro_step` is the seconds of one forward and backward pass without communication.
-    """
-
-    interconnect: float | None = None
-    network: float | None = None
-    micro_step: float | None = None
+# Seconds of a parameter at least, where the host's CPUs update it: its states through a memory of 100 GB/s a rank,
+# its gradient and its new value over PCIe.
+HOST_UPDATE: Final = 28 / 100e9 + 4 / 25e9
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
+    """Seconds; `communication`: of those in which nothing else is done. With `unproven`, a lower bound."""
+
     compute: float
+    work: float
+    update: float
     communication: float
-    unproven: tuple[str, ...]
+    unproven: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
-        return self.compute + self.communication
+        return self.compute + self.work + self.update + self.communication
 
     @property
     def share(self) -> float:
@@ -39,19 +50,78 @@ class StepTime:
         return self.communication / self.seconds if self.seconds else 0.0
 
 
-def step_time(setup: Setup, traffic: Traffic, speeds: Speeds, accumulation: int, nodes: int) -> StepTime | None:
-    """Return the time of a step, None where a speed that it depends on is not known."""
-    bandwidth = speeds.network if nodes > 1 else speeds.interconnect
-    if speeds.micro_step is None or (bandwidth is None and traffic.wire):
+def step_time(
+    setup: Setup, model: Model, traffic: Traffic, costs: Costs, *, micro: int, accumulation: int
+) -> StepTime | None:
+    """Return the time of a step, None where a link that it needs is not known."""
+    during = _sent(costs, [term for term in traffic.terms if not term.after])
+    after = _sent(costs, [term for term in traffic.terms if term.after])
+    if during is None or after is None:
         return None
-    reduces = sum(term.wire for term in traffic.terms if term.collective == REDUCE)
-    communication = (traffic.wire + (_REDUCES - 1) * reduces) / bandwidth if bandwidth else 0.0
-    unproven = (*traffic.unproven, *_unproven(setup, traffic, nodes))
-    return StepTime(speeds.micro_step * accumulation, communication, unproven)
+    division = setup.division
+    # Ranks that share a sample or a model share its computing.
+    ranks = division.tensor * division.pipeline * division.sequence
+    compute, work = accumulation * micro * costs.sample / ranks, zero_work(setup, model, costs, accumulation)
+    if overlaps(setup) and costs.waits:
+        waited = min(during, visits(setup, model, accumulation)[0] * costs.gather)
+        during = waited + max(0.0, during * costs.gathering - compute - work)
+        work -= waited
+    return StepTime(
+        compute=compute,
+        work=work,
+        update=(HOST_UPDATE if offloads(setup) else costs.update[work_of(setup)]) * updated(setup, model),
+        communication=during + after,
+        unproven=tuple(dict.fromkeys((*traffic.unproven, *_unproven(setup)))),
+    )
 
 
-def _unproven(setup: Setup, traffic: Traffic, nodes: int) -> Iterator[str]:
-    if setup.stage == 3:
-        yield "stage 3's work for each module, whatever the network"
-    if 1 < nodes < traffic.ranks:
-        yield "several GPUs of a node on one network"
+def _sent(costs: Costs, terms: Sequence[Term]) -> float | None:
+    seconds = [costs.links.seconds(term) for term in terms]
+    known = [each for each in seconds if each is not None]
+    return sum(known) if len(known) == len(seconds) else None
+
+
+def overlaps(setup: Setup) -> bool:
+    """Whether the passes go on while parameters and gradients are on their way: stage 3's default."""
+    return setup.stage == 3 and setup.value(ZERO, "overlap_comm") is not False
+
+
+def updated(setup: Setup, model: Model) -> float:
+    """Parameters that one rank's optimizer updates."""
+    here = model.trained / (setup.division.tensor * setup.division.pipeline)
+    ranks = setup.division.shards or setup.world
+    return here / ranks if setup.stage or replaced_by_bf16_optimizer(setup) else here
+
+
+def reductions(setup: Setup, accumulation: int) -> int:
+    """How often a step reduces its gradients."""
+    return accumulation if setup.stage > 1 else 1
+
+
+def visits(setup: Setup, model: Model, accumulation: int) -> tuple[int, int]:
+    """Return how many parameter tensors stage 3 gathers in a step, and how many modules it visits."""
+    if not model.modules:
+        return 0, 0
+    _, gathers = simulated(setup, model, accumulation)
+    return sum(len(gather) for gather in gathers), 2 * len(model.modules) * accumulation
+
+
+def zero_work(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
+    """Seconds of copies into buckets, and of stage 3's work for each module."""
+    if (setup.division.shards or setup.world) == 1 and setup.stage < 3:
+        return 0.0
+    copies = costs.reduction[work_of(setup)] * model.trained * reductions(setup, accumulation)
+    if work_of(setup) is not Work.GATHERED:
+        return copies
+    tensors, modules = visits(setup, model, accumulation)
+    return copies + tensors * costs.gather + modules * costs.module
+
+
+def _unproven(setup: Setup) -> Iterator[str]:
+    for name in ("offload_optimizer", "offload_param"):
+        if device_of(setup, name) not in (None, "none"):
+            yield f"{name}'s work on the host"
+    if setup.stage in (1, 2) and setup.on(ZERO, "overlap_comm"):
+        yield "overlap_comm"
+    if replaced_by_bf16_optimizer(setup) or (setup.stage == 1 and accumulates_in_fp32(setup)):
+        yield "BF16_Optimizer's step"

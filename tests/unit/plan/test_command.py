@@ -52,7 +52,7 @@ def test_a_job_is_planned_for_its_own_world_and_version() -> None:
         "all-gather": 2 * 10**9,
     }
     assert found["communication"]["unproven"] == []
-    assert found["step"] is None
+    assert found["step"] is None  # nothing is said of the network
 
 
 def test_a_configuration_is_planned_for_the_world_that_is_asked_about(config: Path) -> None:

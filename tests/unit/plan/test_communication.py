@@ -107,7 +107,7 @@ def test_parameters_at_the_threshold_stay_whole_up_to_the_models_limit() -> None
 def test_a_module_needed_again_at_once_is_gathered_once() -> None:
     first, last = (Tensor("first", 100),), (Tensor("last", 100),)
     limits = Limits(live=0, reuse=50, prefetch=0)
-    found = gathered([first, last], frozenset(), limits, 1, first_stays=False)
+    found = gathered((first, last), frozenset[Tensor](), limits, 1, first_stays=False)
     assert [tensor.name for gather in found for tensor in gather] == ["first", "last", "first"]
 
 

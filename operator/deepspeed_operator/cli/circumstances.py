@@ -1,0 +1,133 @@
+"""What a plan depends on beside the configuration: model, GPU, links and calibration, as the user says them."""
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from deepspeed_operator.api.facts import ModelFacts
+from deepspeed_operator.api.status import World
+from deepspeed_operator.plan.advice import Circumstances
+from deepspeed_operator.plan.calibration import UnusableCalibrationError, calibrated, fabrics
+from deepspeed_operator.plan.costs import Costs, assumed
+from deepspeed_operator.plan.devices import DEVICES, NETWORKS, USUAL
+from deepspeed_operator.plan.facts import model_of
+from deepspeed_operator.plan.links import Bandwidth, Link, Links
+from deepspeed_operator.plan.model import Fact, Model, Source, UnknownModelError
+
+GB: Final = 10**9
+_GIB: Final = 2**30
+_USUAL_SEQUENCE: Final = 4096
+
+
+class UnknownCircumstancesError(ValueError):
+    """Options that do not go together, or name what is not there."""
+
+
+def define(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that circumstances are read from."""
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument("--model", metavar="FILE", help="the model's Hugging Face config.json, instead of spec.model")
+    model.add_argument("--parameters", type=positive, metavar="N", help="the model's parameters, such as 7e9")
+    parser.add_argument("--sequence", type=whole, metavar="TOKENS", help="tokens of a sample")
+    parser.add_argument("--gpu", choices=DEVICES, metavar="NAME", help=f"one of {', '.join(DEVICES)}")
+    parser.add_argument("--gpu-memory", type=positive, metavar="GIB", help="memory of a GPU, where it is another")
+    parser.add_argument("--interconnect", type=positive, metavar="GB/S", help="between GPUs of a node, each way")
+    names = ", ".join(NETWORKS)
+    parser.add_argument("--network", type=_network, metavar="GB/S", help=f"of a node, each way; or one of {names}")
+    parser.add_argument("--micro-step", type=positive, metavar="SECONDS", help="a micro batch's two passes, alone")
+    parser.add_argument("--calibration", metavar="FILE", help="measured by bench/gpu for this model and fabric")
+    parser.add_argument("--fabric", metavar="NAME", help="which fabric of the calibration connects the ranks")
+
+
+def model_from(arguments: argparse.Namespace, job: Mapping[str, Any]) -> Model:
+    """Return the model of the command line, else of the job's spec.model."""
+    given: dict[str, Any] = {"sequence_length": arguments.sequence} if arguments.sequence else {}
+    if arguments.parameters is not None:
+        return model_of(ModelFacts(parameters=round(arguments.parameters), **given))
+    if arguments.model is not None:
+        config: object = json.loads(Path(arguments.model).read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise UnknownModelError(f"{arguments.model} is not a JSON object")
+        return model_of(ModelFacts(from_config=config, **given))  # pyright: ignore[reportUnknownArgumentType] -- judged there
+    spec: Any = job.get("model")
+    if not isinstance(spec, dict):
+        raise UnknownModelError("nothing is said of the model: give --model or --parameters, or write spec.model")
+    try:
+        return model_of(ModelFacts.model_validate({**spec, **given}))
+    except ValidationError as error:
+        raise UnknownModelError(f"spec.model: {error.errors()[0]['msg']}") from error
+
+
+def circumstances(arguments: argparse.Namespace, model: Model, world: World, version: str, micro: int) -> Circumstances:
+    """Return what all alternatives have in common."""
+    device = DEVICES[arguments.gpu] if arguments.gpu else None
+    capacity = round(arguments.gpu_memory * _GIB) if arguments.gpu_memory else device.memory if device else None
+    links, facts = _links(arguments)
+    if arguments.calibration is not None:
+        costs = _calibrated(arguments, model, world, links)
+    else:
+        tokens = model.usage.sequence or _USUAL_SEQUENCE
+        if model.usage.sequence is None:
+            facts += (Fact("sequenceLength", tokens, Source.ASSUMED),)
+        declared = arguments.micro_step / micro if arguments.micro_step else None
+        costs = assumed(model, device or USUAL, links, tokens=tokens, declared=declared)
+    gpu = Fact("GPU", (device or USUAL).name, Source.DECLARED if device else Source.ASSUMED)
+    shown = costs.facts if arguments.calibration else (gpu, *facts, *costs.facts)
+    return Circumstances(model, world.size, world.nodes, version, costs, capacity, shown)
+
+
+def _links(arguments: argparse.Namespace) -> tuple[Links, tuple[Fact, ...]]:
+    device = DEVICES[arguments.gpu] if arguments.gpu else USUAL
+    inside = arguments.interconnect * GB if arguments.interconnect else device.interconnect
+    said = Source.DECLARED if arguments.interconnect else Source.ASSUMED
+    facts = (Fact("between GPUs of a node, GB/s", round(inside / GB, 2), said),)
+    between: Link | None = None
+    if arguments.network is not None:
+        named, rate = arguments.network
+        between = Bandwidth(rate)
+        source = Source.ASSUMED if named else Source.DECLARED
+        facts += (Fact("between nodes, GB/s", round(rate / GB, 2), source),)
+    return Links(Bandwidth(inside), between), facts
+
+
+def _calibrated(arguments: argparse.Namespace, model: Model, world: World, links: Links) -> Costs:
+    text = Path(arguments.calibration).read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+    measured = fabrics(lines)
+    fabric: str = arguments.fabric or (measured[0] if len(measured) == 1 else "")
+    if fabric not in measured:
+        raise UnknownCircumstancesError(f"--fabric must be one of {', '.join(measured)}")
+    try:
+        found = calibrated(lines, fabric)
+    except (KeyError, TypeError, UnusableCalibrationError) as error:
+        raise UnknownCircumstancesError(f"{arguments.calibration}: {error}") from error
+    if found.model.parameters != model.parameters:
+        raise UnknownCircumstancesError(
+            f"{arguments.calibration} is of a model of {found.model.parameters:,} parameters, not {model.parameters:,}"
+        )
+    return found.costs if world.nodes == 1 else found.costs.within(links.inside)
+
+
+def positive(text: str) -> float:
+    """Read a number above 0."""
+    number = float(text)
+    if not 0 < number < 1e15:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is not above 0")
+    return number
+
+
+def whole(text: str) -> int:
+    """Read a whole number above 0."""
+    number = int(text)
+    if not 0 < number <= 10**9:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is not a whole number above 0")
+    return number
+
+
+def _network(text: str) -> tuple[bool, float]:
+    """Return whether it is a name, and bytes a second."""
+    return (True, NETWORKS[text]) if text in NETWORKS else (False, positive(text) * GB)
