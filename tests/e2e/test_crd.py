@@ -297,6 +297,7 @@ CHANGES: dict[str, Any] = {
     "training": {"args": []},
     "dsConfigFrom": {"key": "other"},
     "deepspeedVersion": "0.16.9",
+    "network": {"interface": "eth1"},
     "sharedMemory": 1024,
     "parallelism": {"tensor": 2},
     "lifecycle": None,

@@ -13,7 +13,7 @@ from deepspeed_operator.api.status import DeepSpeedJobStatus
 # dsConfig and template are opaque to CEL; the operator keeps a run's configuration and says so in a finding.
 _FROZEN_FIELDS = (
     "nodes", "slotsPerNode", "image", "training", "dsConfigFrom", "deepspeedVersion", "parallelism",
-    "sharedMemory", "lifecycle",
+    "network", "sharedMemory", "lifecycle",
 )  # fmt: skip
 _OPTIONAL_FIELDS = frozenset(_FROZEN_FIELDS) - {"nodes", "training"}
 
