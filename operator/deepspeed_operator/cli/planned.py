@@ -18,6 +18,7 @@ _GB: Final = 10**9
 _GIB: Final = 2**30
 _BAR: Final = 24
 _MOST: Final = 6
+_SMALL: Final = _GIB // 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,8 @@ def _memory_lines(planned: Planned) -> Iterator[str]:
     phases = ", ".join(f"{phase.name} {_gib(phase.size)}" for phase in memory.phases)
     yield f"Memory of a GPU: {_gib(memory.needed)}, most in the {memory.peak.name}"
     yield f"  peaks: {phases}"
-    yield f"  there: {', '.join(f'{item.what} {_gib(item.size)}' for item in (*memory.items, memory.outside))}"
+    items = [item for item in (*memory.items, memory.outside) if item.size > _SMALL]
+    yield f"  there: {', '.join(f'{item.what} {_gib(item.size)}' for item in items)}"
     if fit is not None:
         words = {Fit.YES: painted("yes", "green"), Fit.NO: painted("no", "red"), Fit.UNKNOWN: "unknown"}[fit.fit]
         yield f"  fits into {_gib(fit.capacity)}: {words}{': ' if fit.open else ''}{'; '.join(fit.open)}"
@@ -189,13 +191,17 @@ def _time_lines(planned: Planned) -> Iterator[str]:
 def _stage_lines(planned: Planned) -> Iterator[str]:
     """The question that is asked most: which stage for this model, this GPU and this network?"""
     yield "Which ZeRO stage, at this batch"
+    fitting = [plan for plan in planned.stages if not too_large(plan, planned.around) and plan.time]
+    proven = [plan for plan in fitting if plan.time and not plan.time.unproven]
+    fastest = max(proven, key=lambda plan: plan.samples_per_second or 0, default=None)
     for plan in planned.stages:
         memory = _gib(plan.memory.needed)
         fits = "" if planned.around.capacity is None else "too large" if too_large(plan, planned.around) else "fits"
         rate = plan.samples_per_second
         at_least = "≤ " if plan.time and plan.time.unproven else ""
         speed = f"{at_least}{rate:.3g} samples/s, network {plan.time.share:.0%}" if rate and plan.time else ""
-        here = " ←" if plan.setup.stage == planned.now.setup.stage else ""
+        here = ", now" if plan.setup.stage == planned.now.setup.stage else ""
+        here += ", the fastest that fits" if plan is fastest and planned.around.capacity is not None else ""
         yield f"  {plan.setup.stage}  {memory:>11}  {fits:<9}  {speed}{here}".rstrip()
 
 

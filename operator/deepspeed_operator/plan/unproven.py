@@ -29,6 +29,8 @@ def unproven(setup: Setup, model: Model) -> Iterator[str]:
         yield f"DeepSpeed {setup.schema.version} (counted: {', '.join(PROVEN_VERSIONS)})"
     if setup.stage == 3 and not model.modules:
         yield "stage 3 of a model whose modules are not known"
+    if setup.stage == 3 and model.usage.checkpointing:
+        yield "activation checkpointing at stage 3, which gathers again"
     division = setup.division
     sizes = {"tensor": division.tensor, "pipeline": division.pipeline, "sequence": division.sequence}
     yield from (f"{name} parallelism" for name, size in {**sizes, "expert": division.expert}.items() if size > 1)

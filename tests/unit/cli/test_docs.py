@@ -12,14 +12,15 @@ FILE = re.compile(r"^```(?:json|yaml) (\S+)\n(.*?)^```\n", re.DOTALL | re.MULTIL
 CONSOLE = re.compile(r"^```console\n\$ dsjob ([^\n]*)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize(("name", "commands"), [("validate.md", 4), ("network.md", 1)])
+@pytest.mark.parametrize(("name", "commands"), [("validate.md", 4), ("network.md", 1), ("plan.md", 3)])
 def test_the_page_shows_what_the_commands_print(
     name: str, commands: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     path = ROOT / "docs" / name
     page = path.read_text()
     monkeypatch.chdir(tmp_path)
-    Path("examples").symlink_to(ROOT / "examples")
+    for directory in ("examples", "bench"):
+        Path(directory).symlink_to(ROOT / directory)
     for file, content in FILE.findall(page):
         Path(file).write_text(content)
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.unit.cli.command import dsjob
 
+ROOT = Path(__file__).parents[3]
+JOB_7B = ROOT / "examples/llama-7b.yaml"
 CONFIG: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": 4,
     "gradient_accumulation_steps": 4,
@@ -117,6 +119,81 @@ def test_a_model_that_cannot_be_read_ends_with_2(config: Path, tmp_path: Path, m
     assert result.stderr.startswith("dsjob plan: ")
 
 
-@pytest.mark.parametrize("wrong", [("--parameters", "-1"), ("--parameters", "many"), ()])
+@pytest.mark.parametrize("wrong", [("--parameters", "-1"), ("--parameters", "many"), ("--gpu", "abacus")])
 def test_a_wrong_command_line_ends_with_2(config: Path, wrong: tuple[str, ...]) -> None:
     assert dsjob("plan", config, *wrong).exit_code == 2
+
+
+MODEL_7B = ("--parameters", "7e9")
+
+
+def test_a_gpu_by_name_has_memory_speed_and_links() -> None:
+    found = recorded(JOB_7B, "--gpu", "A100-80G")
+    facts = {fact["name"]: fact["source"] for fact in found["facts"]}
+    assert facts["GPU"] == "Declared"
+    assert facts["between GPUs of a node, GB/s"] == "Assumed"
+    assert found["memory"]["fit"] == "True"
+    assert found["step"]["seconds"] > 1
+
+
+def test_the_stages_answer_the_question_that_is_asked_most() -> None:
+    stages = recorded(JOB_7B, "--gpu", "A100-80G")["stages"]
+    assert [stage["fits"] for stage in stages] == [False, True, True, True]
+    rates = [stage["samplesPerSecond"] for stage in stages[1:]]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_a_network_has_a_number_or_a_name() -> None:
+    rates = [recorded(JOB_7B, "--nodes", 2, "--network", each)["samplesPerSecond"] for each in ("1", "IB-NDR")]
+    assert rates[1] > 2 * rates[0]
+    assert dsjob("plan", JOB_7B, "--network", "carrier pigeon").exit_code == 2
+
+
+def test_a_calibration_is_shown_as_measured_and_names_its_fabrics() -> None:
+    file = ROOT / "bench/gpu/results/calibration.jsonl"
+    recipe = ROOT / "bench/gpu/recipe.yaml"
+    found = recorded(recipe, "--calibration", file, "--fabric", "tcp8")
+    assert {"name": "fabric", "value": "tcp8", "source": "Measured"} in found["facts"]
+    result = dsjob("plan", recipe, "--calibration", file)
+    assert result.exit_code == 2
+    assert "--fabric must be one of nvlink, tcp8" in result.stderr
+
+
+def test_a_calibration_of_another_model_is_refused() -> None:
+    file = ROOT / "bench/gpu/results/calibration.jsonl"
+    result = dsjob("plan", JOB_7B, "--calibration", file, "--fabric", "nvlink")
+    assert result.exit_code == 2
+    assert "6,738,415,616" in result.stderr
+
+
+def test_an_alternative_is_applied_with_comments_and_order_kept() -> None:
+    before = JOB_7B.read_text()
+    change = recorded(JOB_7B, "--gpu", "A100-80G")["alternatives"][0]["change"]
+    assert change == {"zero_optimization.stage": 1}
+    after = dsjob("plan", JOB_7B, "--gpu", "A100-80G", "--apply", 1).stdout
+    assert after == before.replace("stage: 2 # the choice", "stage: 1 # the choice")
+
+
+def test_sections_that_are_missing_are_written(config: Path) -> None:
+    config.write_text('{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4}')
+    assert (
+        dsjob(
+            "plan", config, "--parameters", "1e9", "--slots", 2, "--interconnect", 1, "--apply", 1, "--in-place"
+        ).exit_code
+        == 0
+    )
+    written = json.loads(config.read_text())
+    assert written["bf16"] == {"enabled": True}
+    assert written["train_micro_batch_size_per_gpu"] == 4
+
+
+def test_an_alternative_that_is_not_there_ends_with_1(config: Path) -> None:
+    result = dsjob("plan", config, *MODEL_7B, "--apply", 99)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no configuration" in result.stderr
+
+
+def test_without_a_model_there_is_no_plan(config: Path) -> None:
+    result = dsjob("plan", config)
+    assert result.exit_code == 2
+    assert "spec.model" in result.stderr
