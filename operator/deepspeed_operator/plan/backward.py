@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from deepspeed_operator.plan.activations import Piece
 from deepspeed_operator.plan.sizes import FP32, Item, Sizes
-from deepspeed_operator.plan.wrappers import Wrapper
+from deepspeed_operator.plan.wrappers import Wrapper, keeps_gradients
 
 _NORM: Final = 8  # gradient norms are computed in fp64
 
@@ -31,7 +31,7 @@ class Gradients(Protocol):
 
 def gradients_of(sizes: Sizes, *, last: bool) -> Gradients:
     """Return what this wrapper does in the first or in the last micro step."""
-    earlier = last and sizes.accumulation > 1
+    earlier = last and sizes.accumulation > 1 and not keeps_gradients(sizes.setup, sizes.wrapper)
     match sizes.wrapper:
         case Wrapper.ZERO if sizes.setup.stage > 1:
             return _Partitioned(sizes, earlier=earlier)
@@ -87,7 +87,7 @@ class _Staged(_Whole):
         sizes = self._sizes
         # What is in the bucket is no longer beside it; the rank's own part is copied out of it.
         inside = min(sizes.trained, sizes.bucket)
-        part = 0 if sizes.offloaded else sizes.part
+        part = 0 if sizes.offloaded else sizes.touched
         copied = inside * (sizes.width + (sizes.sent if sizes.sent != sizes.width else 0))
         if sizes.part >= inside and sizes.sent == sizes.width:
             copied = 0  # a bucket that is one rank's is sent as it is
@@ -130,10 +130,12 @@ class _Partitioned(_Bucketed):
     def __init__(self, sizes: Sizes, *, earlier: bool) -> None:
         super().__init__(sizes)
         self.bucket: float = 0
-        self._own = 0 if sizes.offloaded else sizes.part * sizes.sums
-        self._converts = sizes.sent != sizes.width or sizes.sums != sizes.width
+        apart = sizes.sums != sizes.width
+        self._own = sizes.part * sizes.sums if apart else sizes.touched * sizes.width
+        if sizes.offloaded:
+            self._own = 0
         # Sums in another type are one buffer from the first micro step on; else each micro step makes one.
-        self._made = earlier and sizes.sums != sizes.width
+        self._apart, self._made = apart, earlier and apart
         self.held = self._own if earlier else 0.0
         self._done = 0
 
@@ -146,7 +148,10 @@ class _Partitioned(_Bucketed):
         sizes, first = self._sizes, self._done
         self._done += size
         several = first // sizes.part != (self._done - 1) // sizes.part
-        sent = size * sizes.sent if several or self._converts else 0
+        sent = size * sizes.width if several or self._apart else 0
+        sent += size * sizes.sent if sizes.sent != sizes.width else 0
+        # Into sums of another type, each gradient goes through a copy.
+        sent += min(size, sizes.largest) * sizes.sums if self._apart else 0
         if sizes.offloaded:
             return max(sent, min(size, sizes.largest) * max(FP32, _NORM))
         if self._made:

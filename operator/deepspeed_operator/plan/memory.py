@@ -96,7 +96,8 @@ def _phases(sizes: Sizes) -> Iterator[tuple[PhaseName, list[Item]]]:
     passes = [backward(sizes, gathered[middle:], last=True)]
     if sizes.accumulation > 1:
         passes.append(backward(sizes, gathered[middle:], last=False))
-    yield PhaseName.BACKWARD, [*held, *states.most(*passes), *_gather_copies(sizes)]
+    there = [item for item in held if item.what != "gradients"]
+    yield PhaseName.BACKWARD, [*there, *states.most(*passes), *_gather_copies(sizes)]
     yield PhaseName.STEP, [*states.stepping(sizes), _WORKSPACES]
     yield PhaseName.SAVE, held
 

@@ -29,8 +29,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of one rank. `trained`, `part`, `bucket`: numbers of parameters; `frozen`: bytes; `part` is one rank's share.
+    """Of one rank. `trained`, `part`, `touched`, `bucket`: numbers of parameters; `frozen`: bytes.
 
+    `part` is one rank's share, `touched` the tensors of which it has a part, whole, of the rank that has most.
     `width`, `sums` and `sent`: bytes of a parameter, of an accumulated gradient and of a gradient that is sent.
     """
 
@@ -47,6 +48,7 @@ class Sizes:
     trained: int
     frozen: float
     part: int
+    touched: int
     bucket: int
     buckets: int
     largest: int
@@ -75,6 +77,7 @@ def sizes_of(setup: Setup, model: Model, micro: int, accumulation: int, optimize
     parts = division.tensor * division.pipeline * division.expert
     ranks = max(1, setup.world // (division.tensor * division.pipeline))
     trained = -(-model.trained // parts)
+    part = -(-trained // ranks)
     frozen_width = width if model.usage.frozen_width is None else model.usage.frozen_width
     asked = setup.plain("communication_data_type")
     kept = activations(model, micro, width, tensor=division.tensor, sequence=division.sequence)
@@ -92,12 +95,25 @@ def sizes_of(setup: Setup, model: Model, micro: int, accumulation: int, optimize
         sent=_BYTES.get(str(asked).lower(), width) if asked else width,
         trained=trained,
         frozen=(model.parameters - model.trained) * frozen_width / parts,
-        part=-(-trained // ranks),
+        part=part,
+        touched=_touched([size for piece in kept.pieces for size in piece.trained], part),
         bucket=int(setup.value(ZERO, "reduce_bucket_size") or _BUCKET) if setup.stage else _BUCKET,
         buckets=2 if overlaps else 1,
         largest=max((size for piece in kept.pieces for size in piece.trained), default=0),
         activations=kept,
     )
+
+
+def _touched(tensors: list[int], part: int) -> int:
+    """Shares are cut from all tensors in a row: the first and the last of a share are of two ranks, or more."""
+    held: dict[int, int] = {}
+    most = start = 0
+    for size in tensors:
+        first, last = start // part, (start + size - 1) // part
+        for rank in {first, last}:
+            held[rank] = held.get(rank, 0) + size
+        most, start = max(most, size), start + size
+    return max([most, *held.values()])
 
 
 def _sums(setup: Setup, wrapper: Wrapper, width: int) -> int:

@@ -10,12 +10,10 @@ from typing import Final
 from deepspeed_operator.dsconfig.setup import ZERO
 from deepspeed_operator.plan.communication import kept_whole
 from deepspeed_operator.plan.sizes import FP32, Item, Sizes, bucket_width
-from deepspeed_operator.plan.wrappers import Wrapper
+from deepspeed_operator.plan.wrappers import Wrapper, keeps_gradients
 
 Items = list[Item]
 _NORM: Final = 8  # gradient norms are computed in fp64, tensor by tensor
-# Before it, BF16_Optimizer frees bf16 gradients at the next backward pass only.
-_FREES_GRADIENTS: Final = (0, 16, 0)
 
 
 def states(sizes: Sizes) -> Items:
@@ -36,7 +34,7 @@ def _states(sizes: Sizes) -> Iterator[Item]:
             yield Item("parameters in fp32, divided", sizes.part * FP32)
             yield Item("optimizer states, divided", sizes.part * states)
             yield Item("summed gradients", sizes.trained * sizes.sums)
-            if sizes.setup.schema.numbers < _FREES_GRADIENTS:
+            if keeps_gradients(sizes.setup, sizes.wrapper):
                 yield Item("gradients", sizes.trained * sizes.width)
         case Wrapper.ZERO:
             if sizes.offloaded:
@@ -79,6 +77,8 @@ def making(sizes: Sizes) -> Items:
         case Wrapper.FP16 | Wrapper.UNFUSED:
             # The first step of the optimizer makes its states, with gradients of zeros.
             full = [*states(sizes), Item("gradients of zeros in fp32", sizes.trained * FP32)]
+            if sizes.wrapper is Wrapper.UNFUSED:
+                full.append(Item("gradients of zeros", whole))
             full.append(Item("copies of the optimizer's step", sizes.trained * sizes.optimizer.copies))
             return full
         case Wrapper.BF16:
@@ -104,7 +104,8 @@ def _making_stage_3(sizes: Sizes) -> Items:
 
 def sub_group(sizes: Sizes) -> int:
     """Return the parameters of a rank that stage 3 updates at once."""
-    return min(sizes.part, int(sizes.setup.value(ZERO, "sub_group_size")))
+    # A group is full with the tensor that reaches the limit.
+    return min(sizes.part, int(sizes.setup.value(ZERO, "sub_group_size")) + sizes.largest // sizes.ranks)
 
 
 def stepping(sizes: Sizes) -> Items:
@@ -123,7 +124,7 @@ def stepping(sizes: Sizes) -> Items:
             held.append(Item("gradients in fp32", sizes.trained * FP32))
             return _with_copies(held, sizes.trained * copies)
         case Wrapper.BF16:
-            if sizes.setup.schema.numbers >= _FREES_GRADIENTS:
+            if not keeps_gradients(sizes.setup, sizes.wrapper):
                 held.append(Item("gradients", sizes.trained * sizes.width))
             if sizes.sums < FP32:
                 held.append(Item("gradients in fp32, divided", sizes.part * FP32))
@@ -144,11 +145,12 @@ def stepping(sizes: Sizes) -> Items:
 
 
 def _stepping_divided(sizes: Sizes, held: Items) -> Items:
-    summed = Item("gradients, divided", sizes.part * sizes.sums)
+    apart = sizes.sums > sizes.width
+    summed = Item("gradients, divided", sizes.part * sizes.sums if apart else sizes.touched * sizes.width)
     norm = Item("gradient's norm", _NORM * min(sizes.largest, sizes.part))
     full = Item("gradients in fp32, divided", sizes.part * FP32)
     at_last = _with_copies([*held, full], sizes.part * sizes.optimizer.copies)
-    if sizes.sums > sizes.width:
+    if apart:
         # The sums are one flat buffer, and fp32: nothing is copied.
         return most([*held, summed, norm], at_last)
     flat = Item("gradients, flat", sizes.part * sizes.width)
@@ -156,7 +158,7 @@ def _stepping_divided(sizes: Sizes, held: Items) -> Items:
     return most([*held, summed, norm], [*held, summed, flat, *converted], at_last)
 
 
-def _with_copies(items: Items, size: int) -> Items:
+def _with_copies(items: Items, size: float) -> Items:
     return [*items, Item("copies of the optimizer's step", size)]
 
 

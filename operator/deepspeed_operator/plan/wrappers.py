@@ -13,6 +13,7 @@ from deepspeed_operator.plan.communication import accumulates_in_fp32, model_byt
 
 _ONE_STAGE_0_WRAPPER: Final = (0, 17, 0)  # before it, bf16 is BF16_Optimizer's at stage 0, too
 _PARTITIONS_PARAMETERS: Final = 3
+_FREES_GRADIENTS: Final = (0, 16, 0)
 
 
 class Wrapper(StrEnum):
@@ -32,7 +33,7 @@ class Optimizer:
 
     name: str
     states: int
-    copies: int = 0
+    copies: float = 0
     fused: bool = False
     assumed: bool = False
 
@@ -71,3 +72,8 @@ def wrapper_of(setup: Setup, optimizer: Optimizer) -> Wrapper:
     if setup.bf16 and (setup.schema.numbers < _ONE_STAGE_0_WRAPPER or setup.division.pipeline > 1):
         return Wrapper.BF16
     return Wrapper.FP16 if optimizer.fused else Wrapper.UNFUSED
+
+
+def keeps_gradients(setup: Setup, wrapper: Wrapper) -> bool:
+    """Whether gradients stay after a step, until the next backward pass begins."""
+    return wrapper is Wrapper.BF16 and setup.schema.numbers < _FREES_GRADIENTS

@@ -1,0 +1,93 @@
+"""The plan's memory beside the tensors that DeepSpeed really holds, between steps and at each phase's worst.
+
+Activations are next to nothing here. GPUs were measured apart: tests/unit/plan/test_memory_measured.py.
+"""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from deepspeed_operator.plan.memory import Memory, PhaseName, memory
+from deepspeed_operator.plan.model import Model, Tensor, of_modules
+from deepspeed_operator.plan.reading import setup_of
+from deepspeed_operator.plan.wrappers import Optimizer
+from tests.oracle import rootfs
+
+LAYERS = [(256, 1024), (1024, 512), (512, 1024), (1024, 512), (512, 640), (640, 256)]
+WORLD = 2
+FP32: dict[str, Any] = {"bf16": {"enabled": False}}
+FP32_SUMS: dict[str, Any] = {"data_types": {"grad_accum_dtype": "fp32"}}
+FP32_SENT: dict[str, Any] = {"communication_data_type": "fp32"}
+# On CPUs torch's Adam handles one tensor after another, with two copies of its second moments.
+COPIES = 8
+
+
+def configuration(stage: int, *, zero: Mapping[str, Any] | None = None, **top: Any) -> dict[str, Any]:
+    limits = {"reduce_bucket_size": 800_000, "stage3_prefetch_bucket_size": 200_000}
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 2,
+        "bf16": {"enabled": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True}},
+        "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 2000, **limits, **(zero or {})},
+        **top,
+    }
+
+
+def cases(version: str) -> dict[str, dict[str, Any]]:
+    found = {f"stage {stage}": configuration(stage) for stage in range(4)}
+    found |= {f"stage {stage}, fp32": configuration(stage, **FP32) for stage in (1, 2)}
+    found |= {f"stage {stage}, fp32 sums": configuration(stage, **FP32_SUMS) for stage in (1, 2, 3)}
+    found["stage 2, fp32 on the wire"] = configuration(2, **FP32_SENT)
+    if version == "0.19.8":
+        found["stage 3, fp32 on the wire"] = configuration(3, **FP32_SENT)
+        found["stage 3, sub-groups"] = configuration(3, zero={"sub_group_size": 300_000})
+        found["stage 2, overlapping"] = configuration(2, zero={"overlap_comm": True})
+        roots: dict[str, Any] = {"use_multi_rank_bucket_allreduce": False}
+        found["stage 2, single-rank reduces"] = configuration(2, zero=roots)
+    return found
+
+
+def linear_layers() -> Model:
+    sizes = enumerate(LAYERS)
+    return of_modules(tuple((Tensor(f"{i}.weight", a * b), Tensor(f"{i}.bias", b)) for i, (a, b) in sizes))
+
+
+def measured(version: str, configs: list[dict[str, Any]]) -> list[dict[str, int]]:
+    rootfs.installed(version)
+    asked = json.dumps({"world": WORLD, "layers": LAYERS, "configs": configs})
+    command = rootfs.command(version, "memory.py")
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def phase(found: Memory, name: PhaseName) -> float:
+    """Without the workspaces that cuBLAS takes on GPUs."""
+    items = next(each.items for each in found.phases if each.name is name)
+    return sum(item.size for item in items if not item.what.startswith("cuBLAS"))
+
+
+@pytest.mark.parametrize("version", ["0.15.4", "0.19.8"])
+def test_a_rank_holds_what_the_plan_says(version: str) -> None:
+    asked, model = cases(version), linear_layers()
+    wrong: dict[str, tuple[float, int]] = {}
+    for (name, config), found in zip(asked.items(), measured(version, list(asked.values())), strict=True):
+        stage = config["zero_optimization"]["stage"]
+        planned = memory(setup_of(config, WORLD, version), model, 1, 2, optimizer=Optimizer("torch", 8, COPIES))
+        expected = {"held": phase(planned, PhaseName.SAVE)}
+        if stage < 3:
+            expected["backward"] = phase(planned, PhaseName.BACKWARD)
+        # Without zero.Init stage 3 begins with a whole model, and stage 0 steps from tensor to tensor on CPUs.
+        if stage in (1, 2):
+            expected["init"] = phase(planned, PhaseName.INIT)
+        if stage:
+            expected["step"] = phase(planned, PhaseName.STEP)
+        tolerance = {"held": 0.01, "init": 0.01, "step": 0.03, "backward": 0.03}
+        for what, size in expected.items():
+            if size != pytest.approx(found[what], rel=tolerance[what]):
+                wrong[f"{name}: {what}"] = (size, found[what])
+    assert wrong == {}
