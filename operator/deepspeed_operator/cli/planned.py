@@ -9,10 +9,10 @@ from deepspeed_operator.api.status import World
 from deepspeed_operator.cli.paint import painted
 from deepspeed_operator.plan.advice import WORTHWHILE, Alternative, Circumstances, Plan, too_large
 from deepspeed_operator.plan.changes import Change
-from deepspeed_operator.plan.communication import Term
 from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
 from deepspeed_operator.plan.model import Fact, Source
 from deepspeed_operator.plan.steptime import StepTime
+from deepspeed_operator.plan.terms import Term
 
 _GB: Final = 10**9
 _GIB: Final = 2**30

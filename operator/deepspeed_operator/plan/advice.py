@@ -73,7 +73,7 @@ class Alternative:
 def plan_of(config: Mapping[str, Any], micro: int, accumulation: int, around: Circumstances) -> Plan:
     """Return what a configuration costs."""
     setup = setup_of(config, around.world, around.version)
-    traffic = communication(setup, around.model, accumulation, slots=around.slots)
+    traffic = communication(setup, around.model, accumulation, micro=micro, slots=around.slots)
     time = step_time(setup, around.model, traffic, around.costs, micro=micro, accumulation=accumulation)
     return Plan(setup, micro, accumulation, traffic, memory(setup, around.model, micro, accumulation), time)
 

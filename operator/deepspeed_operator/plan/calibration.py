@@ -14,12 +14,13 @@ from statistics import median
 from typing import Any, Final
 
 from deepspeed_operator.dsconfig.setup import Setup
-from deepspeed_operator.plan.communication import ALL_REDUCE, Traffic, communication
+from deepspeed_operator.plan.communication import Traffic, communication
 from deepspeed_operator.plan.costs import Costs, Work, work_of
 from deepspeed_operator.plan.links import Link, Links, Sweep
 from deepspeed_operator.plan.model import Fact, Model, Source, from_hugging_face
 from deepspeed_operator.plan.reading import setup_of
 from deepspeed_operator.plan.steptime import reductions, updated, visits
+from deepspeed_operator.plan.terms import ALL_REDUCE
 
 # From this share of the passes on, sending is what stage 3 waits for.
 _NETWORK_BOUND: Final = 0.8

@@ -11,47 +11,14 @@ from typing import Final
 
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.gathers import Gather, Limits, gathered, persistent
-from deepspeed_operator.plan.groups import Group, Groups, groups_of
+from deepspeed_operator.plan.groups import Groups, groups_of
 from deepspeed_operator.plan.model import Model, Tensor
+from deepspeed_operator.plan.shared_activations import activation_terms
+from deepspeed_operator.plan.terms import ALL_GATHER, ALL_REDUCE, REDUCE, REDUCE_SCATTER, Term
 from deepspeed_operator.plan.unproven import device_of, unproven
 
-ALL_REDUCE: Final = "all-reduce"
-REDUCE: Final = "reduce"
-ALL_GATHER: Final = "all-gather"
-REDUCE_SCATTER: Final = "reduce-scatter"
-ALL_TO_ALL: Final = "all-to-all"
-SEND: Final = "send"
-# How often the payload passes through a rank's link, in units of (ranks − 1) ÷ ranks.
-_PASSES: Final = {ALL_REDUCE: 2, REDUCE: 1, ALL_GATHER: 1, REDUCE_SCATTER: 1, ALL_TO_ALL: 1}
 _FP32: Final = ("fp32", "float32", "torch.float32", "float")
 _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """Bytes of the whole tensor, over all calls of a step, among the ranks of one group.
-
-    A bucket that is reduced in parts, to the ranks that own them, is one call. `after`: once the optimizer has stepped.
-    """
-
-    collective: str
-    payload: int
-    what: str
-    group: Group
-    calls: int = 1
-    after: bool = False
-
-    @property
-    def wire(self) -> float:
-        """Bytes that pass each way through a rank's link, as rings do it."""
-        if self.collective == SEND:
-            return self.payload
-        return _PASSES[self.collective] * (self.group.ranks - 1) / self.group.ranks * self.payload
-
-    @property
-    def between_nodes(self) -> float:
-        """Bytes that pass each way through a node's network: a ring crosses it once, for each group that does."""
-        return self.wire * self.group.sharing if self.group.nodes > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +54,15 @@ class Traffic:
         return sum(term.between_nodes for term in self.terms)
 
 
-def communication(setup: Setup, model: Model, accumulation: int, *, slots: int | None = None) -> Traffic:
-    """Return what a step of `accumulation` micro steps costs, with `slots` ranks on a node."""
-    groups = groups_of(setup, slots)
-    terms = tuple(term for term in _terms(setup, model, accumulation, groups) if term.group.ranks > 1)
-    return Traffic(setup.division.shards or setup.world, terms, tuple(unproven(setup, model)))
+def communication(
+    setup: Setup, model: Model, accumulation: int, *, micro: int = 1, slots: int | None = None
+) -> Traffic:
+    """Return what a step of `accumulation` micro steps of `micro` samples costs, with `slots` ranks on a node."""
+    groups, width = groups_of(setup, slots), model_bytes(setup)
+    activations = activation_terms(setup, model, groups, width=width, micro=micro, accumulation=accumulation)
+    terms = (*_terms(setup, model, accumulation, groups), *activations)
+    ranks = setup.division.shards or setup.world
+    return Traffic(ranks, tuple(term for term in terms if term.group.ranks > 1), tuple(unproven(setup, model)))
 
 
 def model_bytes(setup: Setup) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from deepspeed_operator.plan.communication import ALL_REDUCE, REDUCE, Term
+from deepspeed_operator.plan.terms import ALL_REDUCE, REDUCE, Term
 
 # Reduces to single roots do not fill a link both ways: so much longer than their bytes took over TCP between two H100s.
 _REDUCES: Final = 1.3

@@ -14,7 +14,6 @@ from typing import Final
 
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.communication import (
-    Term,
     Traffic,
     accumulates_in_fp32,
     device_of,
@@ -24,6 +23,7 @@ from deepspeed_operator.plan.communication import (
 )
 from deepspeed_operator.plan.costs import Costs, Work, work_of
 from deepspeed_operator.plan.model import Model
+from deepspeed_operator.plan.terms import Term
 
 # A forward pass is done twice then, and is half as long as a backward pass.
 _CHECKPOINTED: Final = 4 / 3

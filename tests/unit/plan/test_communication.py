@@ -1,10 +1,15 @@
 """Traffic of a step, without DeepSpeed; tests/oracle/test_traffic.py compares it with DeepSpeed's own calls."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from deepspeed_operator.api.facts import ModelFacts
+from deepspeed_operator.dsconfig.parallelism import Parallelism, divide
+from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.plan.communication import Traffic, communication
+from deepspeed_operator.plan.facts import model_of
 from deepspeed_operator.plan.gathers import Limits, gathered, persistent
 from deepspeed_operator.plan.model import Model, Tensor, UnknownModelError, declared, from_hugging_face, of_modules
 from deepspeed_operator.plan.reading import setup_of
@@ -151,3 +156,26 @@ def test_copies_near_by_leave_one_gather_a_step_to_the_network() -> None:
 
     assert gathers(1) == {("all-gather", 8): 8, ("reduce-scatter", 8): 4}
     assert gathers(4) == {("all-gather", 8): 1, ("all-gather", 4): 7, ("reduce-scatter", 8): 4}
+
+
+def shared(parallelism: dict[str, int], *, checkpointing: bool = False) -> dict[str, float]:
+    """Activations that a micro step sends, in units of one layer's s × b × h in bf16."""
+    facts = ModelFacts(from_config=LLAMA_7B, sequence_length=2048, activation_checkpointing=checkpointing)
+    schema = schema_of("0.19.8")
+    config = {**BF16, "zero_optimization": {"stage": 0}}
+    division = divide(schema, config, 8, Parallelism(**parallelism))
+    setup = replace(setup_of(config, 8, "0.19.8"), division=division)
+    terms = communication(setup, model_of(facts), 1, micro=2, slots=8).terms
+    return {
+        term.group.name: term.payload / (2048 * 2 * 4096 * 2) for term in terms if term.what.startswith("activations")
+    }
+
+
+def test_ranks_that_share_a_model_send_activations_by_the_papers_formulas() -> None:
+    layers = 32
+    assert shared({}) == {}
+    assert shared({"tensor": 4}) == {"tensor-parallel": 4 * layers}
+    assert shared({"tensor": 4}, checkpointing=True) == {"tensor-parallel": 6 * layers}
+    assert shared({"sequence": 2}) == {"sequence-parallel": 8 * layers / 2}
+    assert shared({"pipeline": 2}) == {"pipeline": 2}
+    assert shared({"tensor": 2, "pipeline": 2}) == {"tensor-parallel": 4 * layers / 2, "pipeline": 2}
