@@ -4,10 +4,12 @@ Follows runtime/zero/partitioned_param_coordinator.py of DeepSpeed 0.15.4 and 0.
 is fetched before it runs, with it some that come later; after it, it is released unless it is used again soon.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from deepspeed_operator.plan.model import Module, Tensor
 
@@ -90,6 +92,12 @@ class _MicroStep:
         self.limits = limits
         self.queue = deque((tensor, step) for step, module in enumerate(order) for tensor in module)
         self.fetched_for: dict[Tensor, int] = {}
+        # The steps at which a tensor is used, and the parameters that are used before each step.
+        self._uses: dict[Tensor, list[int]] = {}
+        for tensor, step in self.queue:
+            self._uses.setdefault(tensor, []).append(step)
+        sizes = (sum(tensor.elements for tensor in module) for module in order)
+        self._before = list(accumulate(sizes, initial=0))
         self.available = left | kept
         self.releases = releases
         self.live = 0  # what an earlier micro step left is not counted, and its release is
@@ -143,10 +151,9 @@ class _MicroStep:
     def _unused_soon(self, module: Module, following: int) -> set[Tensor]:
         unused = {tensor for tensor in module if tensor not in self.kept}
         unused -= {tensor for tensor in module if self.fetched_for.get(tensor, _NEVER) > following}
-        traversed = 0
-        for later in self.order[following:]:
-            if traversed >= self.limits.reuse:
-                break
-            unused.difference_update(later)
-            traversed += sum(tensor.elements for tensor in later)
-        return unused
+        return {tensor for tensor in unused if not self._used_soon(tensor, following)}
+
+    def _used_soon(self, tensor: Tensor, following: int) -> bool:
+        uses = self._uses[tensor]
+        position = bisect_left(uses, following)
+        return position < len(uses) and self._before[uses[position]] - self._before[following] < self.limits.reuse

@@ -152,11 +152,18 @@ def _layer(name: str, shape: Shape, *, biased: bool, family: str) -> list[Module
     ]
 
 
+# More than any model has: what is simulated layer by layer must end soon.
+_MOST_LAYERS: Final = 1000
+
+
 def _shape(config: Mapping[str, Any]) -> Shape:
     hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
     head = _number(config, "head_dim", hidden // heads)
+    layers = _number(config, "num_hidden_layers")
+    if layers > _MOST_LAYERS:
+        raise UnknownModelError(f"num_hidden_layers must be {_MOST_LAYERS} or less, not {layers}")
     return Shape(
-        layers=_number(config, "num_hidden_layers"),
+        layers=layers,
         hidden=hidden,
         intermediate=_number(config, "intermediate_size"),
         heads=heads,

@@ -49,7 +49,9 @@ def test_a_hugging_face_config_tells_the_number_of_parameters(config: dict[str, 
     assert from_hugging_face(config).parameters == parameters
 
 
-@pytest.mark.parametrize("wrong", [{"model_type": "mamba"}, {"hidden_size": 0}, {"num_hidden_layers": None}])
+@pytest.mark.parametrize(
+    "wrong", [{"model_type": "mamba"}, {"hidden_size": 0}, {"num_hidden_layers": None}, {"num_hidden_layers": 10**9}]
+)
 def test_a_config_that_does_not_tell_it_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UnknownModelError, match=next(iter(wrong))):
         from_hugging_face({**LLAMA_7B, **wrong})
