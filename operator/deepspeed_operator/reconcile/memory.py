@@ -35,7 +35,9 @@ def stated(case: Case | Missing, spec: DeepSpeedJobSpec, slots: int) -> tuple[St
         return said, pod
     refuses = spec.admission is Admission.REQUIRE_FIT
     level, path = (Level.ERROR, "spec.admission") if refuses else (Level.ADVICE, "spec.model")
-    fix = "dsjob plan shows what needs less. Correct spec.model or spec.gpuMemory where they are wrong."
+    change = smallest_change(case, planned.capacity) if isinstance(case, Case) else None
+    smaller = f"The smallest change that fits: {change}." if change else "No single change that is known fits."
+    fix = f"{smaller} Correct spec.model or spec.gpuMemory where they are wrong."
     return said, [Finding(level=level, path=path, message=str(planned), fix=fix), *pod]
 
 
