@@ -16,7 +16,9 @@ def judged_configuration(item: Item, options: Options) -> Report:
     """Judge a configuration in the world that the options say."""
     config = values(item.root)
     world = _world(config, options)
-    verdict = judge(config, world, "", version=options.version, accelerator=options.accelerator)
+    verdict = judge(
+        config, world, "", version=options.version, accelerator=options.accelerator, parallelism=options.parallelism
+    )
     findings = [*_format_findings(item), *verdict.findings]
     if options.explain:
         findings += explained(config, options.version, "")

@@ -1,7 +1,7 @@
 """A DeepSpeedJob → its report, by the very function with which the operator accepts it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, cast
@@ -94,6 +94,9 @@ def _with_options(written: Json, options: Options) -> Json:
         return written
     given = {"nodes": options.nodes, "slotsPerNode": options.slots, "deepspeedVersion": options.version}
     changed = {**cast(Json, spec), **present(given)}
+    degrees = present(asdict(options.parallelism))
+    if degrees:
+        changed["parallelism"] = {**object_at(changed, "parallelism"), **degrees}
     if options.launcher is not None:
         changed["training"] = {**object_at(changed, "training"), "launcher": options.launcher}
     return {**written, "spec": changed}

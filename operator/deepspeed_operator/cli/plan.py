@@ -3,11 +3,13 @@
 import argparse
 import json
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.api.untyped import object_at, present
+from deepspeed_operator.cli import degrees
 from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circumstances, model_from, whole
 from deepspeed_operator.cli.circumstances import define as define_circumstances
 from deepspeed_operator.cli.configurations import judged_configuration
@@ -17,6 +19,7 @@ from deepspeed_operator.cli.planned import Planned, lines, record
 from deepspeed_operator.cli.report import Options, Report
 from deepspeed_operator.cli.rewriting import with_values
 from deepspeed_operator.cli.sources import STDIN, Content, read, values
+from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import judge_of
 from deepspeed_operator.plan.advice import advise, advise_numbers, plan_of, stages
@@ -34,6 +37,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("file", metavar="FILE")
     define_circumstances(parser)
+    degrees.define(parser)
     parser.add_argument("--nodes", type=whole, metavar="N", help="pods, instead of the job's number")
     parser.add_argument("--slots", type=whole, metavar="N", help="GPUs per pod, instead of the job's number")
     parser.add_argument("--deepspeed-version", metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8")
@@ -62,7 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _all(content: Content, arguments: argparse.Namespace) -> tuple[list[Planned], list[str]]:
-    options = Options(nodes=arguments.nodes, slots=arguments.slots, version=arguments.deepspeed_version)
+    options = Options(
+        nodes=arguments.nodes,
+        slots=arguments.slots,
+        version=arguments.deepspeed_version,
+        parallelism=arguments.parallelism,
+    )
     planned: list[Planned] = []
     unplanned: list[str] = []
     for index, item in enumerate(content.items):
@@ -84,10 +93,13 @@ def _planned(index: int, report: Report, arguments: argparse.Namespace) -> Plann
     config = object_at(written, "spec", "dsConfig") if report.item.is_job else written
     if not config or batch is None or batch.micro_per_gpu is None or batch.accumulation is None:
         return "its configuration, or the batch sizes in it, are not in the file"
-    model = model_from(arguments, object_at(written, "spec") if report.item.is_job else {})
+    spec = object_at(written, "spec") if report.item.is_job else {}
+    model = model_from(arguments, spec)
     judge = judge_of(report.version or WORKER_DEEPSPEED)
     version = judge.version if judge else WORKER_DEEPSPEED
     around = circumstances(arguments, model, world, version, batch.micro_per_gpu)
+    declared = object_at(spec, "parallelism") | present(asdict(arguments.parallelism))
+    around = replace(around, parallelism=Parallelism(**declared))
     now = plan_of(config, batch.micro_per_gpu, batch.accumulation, around)
     return Planned(
         index=index,

@@ -1,11 +1,12 @@
 """What `dsjob validate` is asked, and what it says, before that is written down for people or programs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deepspeed_operator.api.status import Batch, Finding, Level, World
 from deepspeed_operator.cli.places import Span, span_at
 from deepspeed_operator.cli.sources import Item, Source
+from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.tree import Problem, path_at
 
 
@@ -19,6 +20,7 @@ class Options:
     accelerator: str | None = None
     launcher: str | None = None
     explain: bool = False
+    parallelism: Parallelism = field(default_factory=Parallelism)
 
 
 @dataclass(frozen=True, slots=True)

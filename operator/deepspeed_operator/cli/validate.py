@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from deepspeed_operator.api.spec import Launcher
 from deepspeed_operator.api.status import Level
+from deepspeed_operator.cli import degrees
 from deepspeed_operator.cli.configurations import judged_configuration
 from deepspeed_operator.cli.records import record
 from deepspeed_operator.cli.report import Failure, Options, Report
@@ -32,6 +33,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--accelerator", metavar="NAME", help="what the ranks run on: cpu or cuda, for example")
     parser.add_argument("--launcher", choices=list(Launcher), help="who starts the ranks, instead of the job's word")
+    degrees.define(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="for people or programs")
     parser.add_argument("--strict", action="store_true", help="count warnings as errors")
     parser.add_argument("--explain", action="store_true", help="tell defaults that differ between versions, too")
@@ -46,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         accelerator=arguments.accelerator,
         launcher=arguments.launcher,
         explain=arguments.explain,
+        parallelism=arguments.parallelism,
     )
     reports, failures = examined(arguments.files, options)
     if arguments.output == "json":

@@ -1,11 +1,12 @@
 """Which change of the configuration makes training faster, or lets it fit: the same model, ranks and network."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from deepspeed_operator.dsconfig.judgement import Circumstances as JudgedIn
 from deepspeed_operator.dsconfig.judgement import validate
+from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.changes import Change, changed, changes
 from deepspeed_operator.plan.communication import Traffic, accumulates_in_fp32, communication
@@ -34,6 +35,7 @@ class Circumstances:
     costs: Costs
     capacity: int | None = None
     facts: tuple[Fact, ...] = ()
+    parallelism: Parallelism = field(default_factory=Parallelism)
 
     @property
     def slots(self) -> int:
@@ -72,7 +74,7 @@ class Alternative:
 
 def plan_of(config: Mapping[str, Any], micro: int, accumulation: int, around: Circumstances) -> Plan:
     """Return what a configuration costs."""
-    setup = setup_of(config, around.world, around.version)
+    setup = setup_of(config, around.world, around.version, around.parallelism)
     traffic = communication(setup, around.model, accumulation, micro=micro, slots=around.slots)
     time = step_time(setup, around.model, traffic, around.costs, micro=micro, accumulation=accumulation)
     return Plan(setup, micro, accumulation, traffic, memory(setup, around.model, micro, accumulation), time)
@@ -151,4 +153,6 @@ def _is_needless(each: Alternative, other: Alternative) -> bool:
 
 
 def _is_accepted(config: Mapping[str, Any], change: Change, around: Circumstances) -> bool:
-    return not validate(changed(config, change), JudgedIn(around.world, around.version)).refused
+    return not validate(
+        changed(config, change), JudgedIn(around.world, around.version, parallelism=around.parallelism)
+    ).refused

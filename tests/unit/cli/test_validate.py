@@ -324,3 +324,11 @@ def test_an_option_that_makes_no_sense_ends_with_2(option: str, value: str, mess
     result = dsjob("validate", "-", option, value, stdin=FINE)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
+
+
+def test_a_configuration_alone_is_judged_as_the_script_divides_its_ranks(tmp_path: Path) -> None:
+    path = tmp_path / "ds_config.json"
+    path.write_text('{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2}')
+    assert dsjob("validate", path, "--slots", 4, "--parallelism", "pipeline=2").exit_code == 0
+    assert dsjob("validate", path, "--slots", 4).exit_code == 1
+    assert dsjob("validate", path, "--parallelism", "pipe=2").exit_code == 2

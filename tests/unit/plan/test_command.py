@@ -197,3 +197,12 @@ def test_without_a_model_there_is_no_plan(config: Path) -> None:
     result = dsjob("plan", config)
     assert result.exit_code == 2
     assert "spec.model" in result.stderr
+
+
+def test_what_a_script_does_with_its_ranks_is_counted_from_the_job_or_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB_7B.read_text().replace("  model:\n", "  parallelism: {tensor: 2}\n  model:\n"))
+    options = {"job": (path,), "command line": (JOB_7B, "--parallelism", "tensor=2")}
+    for arguments in options.values():
+        terms = recorded(*arguments, "--gpu", "A100-80G")["communication"]["terms"]
+        assert {term["group"]: term["ranks"] for term in terms} == {"data-parallel": 4, "tensor-parallel": 2}
