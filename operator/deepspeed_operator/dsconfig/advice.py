@@ -1,16 +1,30 @@
 """What is as DeepSpeed means it, and not what many expect."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.batch import ACCUMULATION
 from deepspeed_operator.dsconfig.notes import Note, advice
 from deepspeed_operator.dsconfig.offload import OPTIMIZER, PARAM, device_of
 from deepspeed_operator.dsconfig.schema import TOP
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 
+# bf16 has 8 bits of precision: of the ninth gradient that is added, much may already be lost.
+_BF16_SUMS: Final = 8
+_FP32: Final = ("fp32", "float32", "torch.float32", "float")
+# Before it, stage 2 sums in the model's type whatever it is told.
+_SUMS_AS_TOLD: Final = (0, 19, 8)
 
-def advice_notes(setup: Setup) -> Iterator[Note]:
+
+def loses_gradients(setup: Setup, accumulation: int) -> bool:
+    """Whether so many gradients are added up in bf16, although the version could do it in fp32."""
+    asked = setup.section("data_types").get("grad_accum_dtype")
+    obeyed = setup.stage == 1 or (setup.stage > 1 and setup.schema.numbers >= _SUMS_AS_TOLD)
+    return setup.bf16 and obeyed and asked not in _FP32 and accumulation > _BF16_SUMS
+
+
+def advice_notes(setup: Setup, accumulation: int | None) -> Iterator[Note]:
     parameters = setup.section("scheduler").get("params")
     name: Any = setup.section("scheduler").get("type")
     if name in ("WarmupLR", "WarmupDecayLR") and object_at(parameters).get("warmup_min_lr", 0) == 0:
@@ -24,6 +38,10 @@ def advice_notes(setup: Setup) -> Iterator[Note]:
     for section in pinned:
         message = "pinned memory counts against the container's memory and its memlock limit."
         yield advice((ZERO, section, "pin_memory"), "memlock", message, "Give the pod the memory, or write false.")
+    if accumulation is not None and loses_gradients(setup, accumulation):
+        message = f"the gradients of {accumulation} micro steps are added up in bf16, which has 8 bits of precision."
+        fix = 'Write data_types: {"grad_accum_dtype": "fp32"}; it costs memory, and time at stage 1.'
+        yield advice((ACCUMULATION,), "bf16-sums", message, fix)
     defaults = list(_defaults(setup))
     if defaults:
         message = f"written as their defaults are: {', '.join(defaults)}."

@@ -128,7 +128,8 @@ def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Circu
     autos = auto_paths(config)
     notes = [*reading.notes, *division.notes, *derived.notes, *combination_notes(setup)]
     notes += [*engine_notes(setup), *ignored_notes(setup, derived.batch, bool(autos))]
-    notes += [*auto_notes(autos), *advice_notes(setup)]
+    accumulation = derived.batch.accumulation if derived.batch is not None else None
+    notes += [*auto_notes(autos), *advice_notes(setup, accumulation)]
     return _with(Verdict((), derived.batch, division, schema.version), _unrepeated(notes))
 
 
