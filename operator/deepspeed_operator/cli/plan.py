@@ -22,7 +22,7 @@ from deepspeed_operator.cli.sources import STDIN, Content, read, values
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import judge_of
-from deepspeed_operator.plan.advice import advise, advise_numbers, plan_of, stages
+from deepspeed_operator.plan.advice import advise, advise_numbers, plan_of, shares, stages
 from deepspeed_operator.plan.model import UnknownModelError
 
 FINE, NOT_PLANNED, UNREADABLE = 0, 1, 2
@@ -110,6 +110,7 @@ def _planned(index: int, report: Report, arguments: argparse.Namespace) -> Plann
         stages=tuple(stages(config, now, around)),
         alternatives=tuple(advise(config, now, around)),
         numbers=advise_numbers(now),
+        shares=shares(config, now, around),
     )
 
 

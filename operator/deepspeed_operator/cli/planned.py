@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from deepspeed_operator.api.status import World
 from deepspeed_operator.cli.paint import painted
-from deepspeed_operator.plan.advice import WORTHWHILE, Alternative, Circumstances, Plan, too_large
+from deepspeed_operator.plan.advice import WORTHWHILE, Alternative, Circumstances, Plan, Shares, too_large
 from deepspeed_operator.plan.changes import Change
 from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
 from deepspeed_operator.plan.model import Fact, Source
@@ -33,6 +33,7 @@ class Planned:
     stages: tuple[Plan, ...]
     alternatives: tuple[Alternative, ...]
     numbers: Change | None
+    shares: Shares | None
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -53,6 +54,8 @@ def lines(planned: Planned) -> Iterator[str]:
     yield from _memory_lines(planned)
     yield from _time_lines(planned)
     yield from _stage_lines(planned)
+    if planned.shares is not None:
+        yield _share_line(planned.shares, now)
     yield from _advice_lines(planned)
 
 
@@ -84,6 +87,7 @@ def record(planned: Planned) -> dict[str, Any]:
             }
             for each in planned.alternatives
         ],
+        "shares": asdict(planned.shares) if planned.shares else None,
         "precision": {"change": dict(planned.numbers.values), "why": planned.numbers.caveat}
         if planned.numbers
         else None,
@@ -203,6 +207,14 @@ def _stage_lines(planned: Planned) -> Iterator[str]:
         here = ", now" if plan.setup.stage == planned.now.setup.stage else ""
         here += ", the fastest that fits" if plan is fastest and planned.around.capacity is not None else ""
         yield f"  {plan.setup.stage}  {memory:>11}  {fits:<9}  {speed}{here}".rstrip()
+
+
+def _share_line(shares: Shares, now: Plan) -> str:
+    return (
+        f"Beside stage 0 without accumulation: ×{shares.both:.2f} samples/s; accumulation alone would do "
+        f"×{shares.accumulation:.2f}, ZeRO alone ×{shares.stage:.2f} "
+        f"(accumulation grew the global batch from {shares.samples_before} to {now.samples} samples)"
+    )
 
 
 def _advice_lines(planned: Planned) -> Iterator[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from deepspeed_operator.dsconfig.advice import loses_gradients
+from deepspeed_operator.dsconfig.batch import ACCUMULATION
 from deepspeed_operator.dsconfig.judgement import Circumstances as JudgedIn
 from deepspeed_operator.dsconfig.judgement import validate
 from deepspeed_operator.dsconfig.parallelism import Parallelism
@@ -107,6 +108,33 @@ def stages(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Itera
             yield now
         elif _is_accepted(config, change, around):
             yield plan_of(changed(config, change), now.micro, now.accumulation, around)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Samples a second, as times those of stage 0 without accumulation: by each of the two alone, and by both."""
+
+    accumulation: float
+    stage: float
+    both: float
+    samples_before: int
+
+
+def shares(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Shares | None:
+    """Return what accumulation and ZeRO each do; None where only one is used, or a time is not known."""
+    if now.setup.stage == 0 or now.accumulation == 1:
+        return None
+
+    def rate(stage: int, accumulation: int) -> float | None:
+        change = Change({f"{ZERO}.stage": stage, ACCUMULATION: accumulation}, now.micro, accumulation)
+        plan = plan_of(changed(config, change), now.micro, accumulation, around)
+        return None if plan.time is None or plan.time.unproven else plan.samples_per_second
+
+    plain, accumulated = rate(0, 1), rate(0, now.accumulation)
+    divided, both = rate(now.setup.stage, 1), rate(now.setup.stage, now.accumulation)
+    if plain is None or accumulated is None or divided is None or both is None:
+        return None
+    return Shares(accumulated / plain, divided / plain, both / plain, now.samples // now.accumulation)
 
 
 def advise_numbers(now: Plan) -> Change | None:

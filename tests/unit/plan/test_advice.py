@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.facts import ModelFacts
-from deepspeed_operator.plan.advice import Alternative, Circumstances, Plan, advise, advise_numbers, plan_of, stages
+from deepspeed_operator.plan.advice import (
+    Alternative,
+    Circumstances,
+    Plan,
+    advise,
+    advise_numbers,
+    plan_of,
+    shares,
+    stages,
+)
 from deepspeed_operator.plan.changes import changed
 from deepspeed_operator.plan.costs import Costs, assumed
 from deepspeed_operator.plan.devices import DEVICES
@@ -170,3 +179,19 @@ def test_many_bf16_gradients_are_better_summed_in_fp32() -> None:
     advice = advise_numbers(many)
     assert advice is not None
     assert dict(advice.values) == {"data_types.grad_accum_dtype": "fp32"}
+
+
+def test_what_accumulation_does_is_told_apart_from_what_zero_does() -> None:
+    """On NVLink, the article's gain is accumulation's alone."""
+    config = configuration(2, 4)
+    found = shares(config, plan_of(config, 4, 4, around(NVLINK)), around(NVLINK))
+    assert found is not None
+    assert found.both > 1.2
+    assert found.accumulation > found.both > found.stage
+    assert found.samples_before == 8
+
+
+@pytest.mark.parametrize(("stage", "steps"), [(0, 4), (2, 1)])
+def test_one_alone_is_not_told_apart(stage: int, steps: int) -> None:
+    config = configuration(stage, steps)
+    assert shares(config, plan_of(config, 4, steps, around()), around()) is None
