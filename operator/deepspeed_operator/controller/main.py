@@ -8,6 +8,8 @@ import sys
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+import uvloop
+
 from deepspeed_operator.controller import health, logs
 from deepspeed_operator.controller.connection import connect
 from deepspeed_operator.controller.prerequisites import wait_for_prerequisites
@@ -25,7 +27,7 @@ def main() -> None:
     """Run the operator until SIGTERM; exit with 1 if it could not go on."""
     settings = process_settings(sys.argv[1:])
     logs.configure(settings.log_format, settings.log_level)
-    sys.exit(asyncio.run(run(settings)))
+    sys.exit(uvloop.run(run(settings)))
 
 
 async def run(settings: Settings) -> int:
