@@ -75,7 +75,7 @@ class Bench:
                 jobs = [manifest(f"job-{number}", self._nodes) for number in range(self._jobs)]
                 asyncio.run(post_all(self._cluster.kubeconfig, f"{GROUP}/namespaces/{namespace}/deepspeedjobs", jobs))
                 running = 'deepspeed_operator_jobs{state="Running"}'
-                replica.eventually(lambda: replica.metric(running) == self._jobs, 200, every=1)
+                replica.eventually(lambda: replica.metric(running) == self._jobs, 400, every=1)
                 return self._report(namespace, replica, idle)
             finally:
                 replica.stop()
