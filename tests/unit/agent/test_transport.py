@@ -83,8 +83,8 @@ def test_pending_before_the_first_collective_and_unknown_after_a_step_of_deepspe
 def test_who_set_nccl_debug_sees_its_lines_and_the_guard_sees_them_too(gang: Make) -> None:
     first, second = reporting(gang, "2.28-socket").start_all(NCCL_DEBUG="INFO")
     first.wait_for(lambda: state_of(first) == "Socket")
-    assert "host:70:120 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0\n" in first.output
-    assert "[rank 1] host:71:121 [1] NCCL INFO Channel 00/0" in second.output
+    assert "host:2227:2227 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0\n" in first.output
+    assert "[rank 1] host:2225:2225 [0] NCCL INFO Channel 00/0" in second.output
 
 
 def test_lines_that_a_program_sends_to_its_output_itself_are_seen_too(gang: Make) -> None:
