@@ -167,7 +167,7 @@ class Cluster:
                 resource = "/".join(filter(None, (what.get("resource"), what.get("subresource"))))
                 yield AuditEvent(
                     time=event["requestReceivedTimestamp"],
-                    user=event["user"]["username"],
+                    user=event["user"].get("username", ""),  # none where the server could not tell who asked
                     verb=event["verb"],
                     resource=resource,
                     namespace=what.get("namespace", ""),

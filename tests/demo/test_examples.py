@@ -29,9 +29,8 @@ def test_second_example_differs_from_the_first_in_name_and_launcher_only() -> No
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
-def test_example_is_a_job_of_two_nodes(path: Path) -> None:
+def test_example_is_a_job_with_a_configuration(path: Path) -> None:
     job = DeepSpeedJob.model_validate(documents(path)["DeepSpeedJob"])
-    assert job.spec.nodes == 2
     assert job.spec.ds_config
 
 
