@@ -96,7 +96,10 @@ class _Live:
         if self._runs and time.monotonic() >= self._next:
             self._next = time.monotonic() + _ASK_SECONDS
             state = state_of(self._addresses[0], self._port)
-            self.tell_transport(transport_of(state.get("transport")) if state else None)
+            found = transport_of(state.get("transport")) if state else None
+            # A peer's links may come before the version, which is in the first lines of rank 0's own report.
+            if found is not None and (found.library or not found.links):
+                self.tell_transport(found)
         elif not self._runs:
             states = [state_of(address, self._port) for address in self._addresses]
             self._runs = all(state is not None and state.get("phase") == "Running" for state in states)
