@@ -15,12 +15,11 @@ from deepspeed_operator.cli.explanation import explained
 from deepspeed_operator.cli.report import Options, Placed, Report, gravest_first, placed, problems
 from deepspeed_operator.cli.schema import schema_findings
 from deepspeed_operator.cli.sources import Content, Item, values
-from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
 from deepspeed_operator.render.image import declared_version
-from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.render.installation import AGENT_ROOM, Installation
 
 # The DeepSpeed of this release's worker image, in which jobs without an image run.
 WORKER_DEEPSPEED: Final = "0.19.8"
@@ -75,8 +74,8 @@ def judge_job(item: Item, contents: list[Content], options: Options, installatio
 
 @cache
 def released() -> Installation:
-    """Return the installation that this release makes."""
-    return Installation(agent_archive(), _WORKER_IMAGE, WORKER_DEEPSPEED)
+    """Return the installation that this release makes, with room for the agent, which takes long to make."""
+    return Installation(" " * AGENT_ROOM, _WORKER_IMAGE, WORKER_DEEPSPEED)
 
 
 def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation, accelerator: str | None) -> Judgement:

@@ -23,6 +23,7 @@ from deepspeed_operator.cli.show import report_lines
 from deepspeed_operator.cli.sources import Content, Item, data_of, read, values
 from deepspeed_operator.cli.training import train
 from deepspeed_operator.cli.validate import within
+from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import numbers_of
 from deepspeed_operator.plan.accelerators import accelerator_of
@@ -101,7 +102,7 @@ def _judged(item: Item, contents: list[Content], options: Options) -> Judged:
 
 def _this_machine() -> Installation:
     """Return the installation without its image, whose DeepSpeed says nothing about the one here."""
-    return replace(released(), worker_deepspeed_version=None)
+    return replace(released(), agent=agent_archive(), worker_deepspeed_version=None)
 
 
 def _installed(python: str) -> str | None:

@@ -1,6 +1,10 @@
 """What the installation of the operator brings to every job."""
 
 from dataclasses import dataclass
+from typing import Final
+
+# Characters of a ConfigMap that the agent may take.
+AGENT_ROOM: Final = 48 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deepspeed_operator.delivery import agent_archive, without_words
+from deepspeed_operator.render.installation import AGENT_ROOM
 from tests.unit.agent.harness import AGENT, CONFIG, PRINT_ENVIRONMENT, Gang, interpreters
 
 Make = Callable[..., Gang]
@@ -215,7 +216,7 @@ def statements(source: str) -> list[tuple[int, str]]:
 
 def test_it_runs_as_it_is_delivered_in_one_file_of_at_most_48_kb(gang: Make, tmp_path: Path) -> None:
     delivered = agent_archive()
-    assert len(delivered) <= 48 * 1024
+    assert len(delivered) <= AGENT_ROOM
     path = tmp_path / "agent"
     path.write_bytes(base64.b64decode(delivered))
     (ended,) = gang(agent=path).run()
