@@ -86,7 +86,7 @@ def test_a_rank_holds_what_the_plan_says(version: str) -> None:
             expected["init"] = phase(planned, PhaseName.INIT)
         if stage:
             expected["step"] = phase(planned, PhaseName.STEP)
-        # Which buffers of gloo's are still there at the backward pass's peak differs from run to run, by up to 7 %.
+        # The backward pass's peak on gloo has differed from one run to another by 7 %; why is not known.
         tolerance = {"held": 0.01, "init": 0.01, "step": 0.03, "backward": 0.10}
         for what, size in expected.items():
             if size != pytest.approx(found[what], rel=tolerance[what]):
