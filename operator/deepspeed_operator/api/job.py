@@ -4,9 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.markers import Cel
 from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
-from deepspeed_operator.api.spec import ONE_CONFIG_SOURCE, DeepSpeedJobSpec, Model
+from deepspeed_operator.api.spec import ONE_CONFIG_SOURCE, DeepSpeedJobSpec
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 
 # While a run is not terminal its definition stays: only `suspend`, or everything together with `runId`, may change.

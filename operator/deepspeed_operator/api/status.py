@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.markers import Atomic, ListMap
-from deepspeed_operator.api.spec import Model
 from deepspeed_operator.api.transport import Transport
 
 MAX_FINDINGS = 50

@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.markers import Atomic
-from deepspeed_operator.api.spec import Model
 
 MAX_LINKS: Final = 8
 

@@ -17,9 +17,9 @@ from deepspeed_operator.plan.devices import DEVICES, NETWORKS, USUAL
 from deepspeed_operator.plan.facts import model_of
 from deepspeed_operator.plan.links import Bandwidth, Link, Links
 from deepspeed_operator.plan.model import Fact, Model, Source, UnknownModelError
+from deepspeed_operator.plan.units import GIB
 
 GB: Final = 10**9
-_GIB: Final = 2**30
 _USUAL_SEQUENCE: Final = 4096
 
 
@@ -65,7 +65,7 @@ def model_from(arguments: argparse.Namespace, job: Mapping[str, Any]) -> Model:
 def circumstances(arguments: argparse.Namespace, model: Model, world: World, version: str, micro: int) -> Circumstances:
     """Return what all alternatives have in common."""
     device = DEVICES[arguments.gpu] if arguments.gpu else None
-    capacity = round(arguments.gpu_memory * _GIB) if arguments.gpu_memory else device.memory if device else None
+    capacity = round(arguments.gpu_memory * GIB) if arguments.gpu_memory else device.memory if device else None
     links, facts = _links(arguments)
     if arguments.calibration is not None:
         costs = _calibrated(arguments, model, world, links)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, Final, cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
@@ -30,6 +29,10 @@ _DECISIVE: Final = frozenset({"", "nodes", "slotsPerNode", "template", "dsConfig
 _FREE: Final = frozenset({"dsConfig", "template"})
 
 
+# What this release installs; instead of the agent, which takes long to make, the room that it may take.
+RELEASED: Final = Installation(" " * AGENT_ROOM, _WORKER_IMAGE, WORKER_DEEPSPEED)
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A job with its report; without job and verdict where the job is too wrong."""
@@ -41,7 +44,7 @@ class Judged:
 
 def judged_job(item: Item, contents: list[Content], options: Options) -> Report:
     """Return the report on a job; `contents` are the files that may hold its ConfigMap."""
-    return judge_job(item, contents, options, released()).report
+    return judge_job(item, contents, options, RELEASED).report
 
 
 def judge_job(item: Item, contents: list[Content], options: Options, installation: Installation) -> Judged:
@@ -70,12 +73,6 @@ def judge_job(item: Item, contents: list[Content], options: Options, installatio
     everything = gravest_first([*problems(item), *within, *(placed(item, finding) for finding in findings)])
     report = Report(item, name, verdict.world, verdict.batch, version, verdict.accelerator, everything)
     return Judged(report, job, verdict)
-
-
-@cache
-def released() -> Installation:
-    """Return the installation that this release makes, with room for the agent, which takes long to make."""
-    return Installation(" " * AGENT_ROOM, _WORKER_IMAGE, WORKER_DEEPSPEED)
 
 
 def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation, accelerator: str | None) -> Judgement:

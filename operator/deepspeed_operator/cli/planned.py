@@ -13,12 +13,12 @@ from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
 from deepspeed_operator.plan.model import Fact, Source
 from deepspeed_operator.plan.steptime import StepTime
 from deepspeed_operator.plan.terms import Term
+from deepspeed_operator.plan.units import GIB
 
 _GB: Final = 10**9
-_GIB: Final = 2**30
 _BAR: Final = 24
 _MOST: Final = 6
-_SMALL: Final = _GIB // 20
+_SMALL: Final = GIB // 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,4 +261,4 @@ def _gb(size: float) -> str:
 
 
 def _gib(size: float) -> str:
-    return f"{size / _GIB:,.1f} GiB"
+    return f"{size / GIB:,.1f} GiB"

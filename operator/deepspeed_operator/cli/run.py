@@ -16,23 +16,23 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import CONFIG_FILE
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.cli.jobs import Judged, judge_job, released
+from deepspeed_operator.cli.jobs import RELEASED, Judged, judge_job
 from deepspeed_operator.cli.machine import Directory, TooFewDevicesError, accelerator, are_free, remove_traces
 from deepspeed_operator.cli.report import Options
 from deepspeed_operator.cli.show import report_lines
 from deepspeed_operator.cli.sources import Content, Item, data_of, read, values
 from deepspeed_operator.cli.training import train
 from deepspeed_operator.cli.validate import within
-from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import numbers_of
 from deepspeed_operator.plan.accelerators import accelerator_of
 from deepspeed_operator.reconcile.judge import Judgement
 from deepspeed_operator.render.attempt import Attempt
-from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.machine import machine_files
 
 REFUSED, UNREADABLE = 1, 2
+# Without an image, whose DeepSpeed would say nothing about the one here; the agents run from our own modules.
+_THIS_MACHINE: Final = replace(RELEASED, worker_deepspeed_version=None)
 _ASK_VERSION: Final = "import importlib.metadata as packages; print(packages.version('deepspeed'))"
 
 
@@ -89,20 +89,15 @@ def _judged(item: Item, contents: list[Content], options: Options) -> Judged:
     spec = object_at(values(item.root), "spec")
     if spec.get("deepspeedVersion") is None:
         options = replace(options, version=_installed(str(object_at(spec, "training").get("python") or "python3")))
-    judged = judge_job(item, contents, options, _this_machine())
+    judged = judge_job(item, contents, options, _THIS_MACHINE)
     if judged.job is None:
         return judged
     here = accelerator(os.environ, accelerator_of(judged.job.spec))
-    judged = judge_job(item, contents, replace(options, accelerator=here), _this_machine())
+    judged = judge_job(item, contents, replace(options, accelerator=here), _THIS_MACHINE)
     source = object_at(spec, "dsConfigFrom")
     if source and judged.job is not None and judged.job.spec.ds_config_from is None:
         raise UnfitError(f"ConfigMap {source.get('configMap')} of spec.dsConfigFrom is in none of the files")
     return judged
-
-
-def _this_machine() -> Installation:
-    """Return the installation without its image, whose DeepSpeed says nothing about the one here."""
-    return replace(released(), agent=agent_archive(), worker_deepspeed_version=None)
 
 
 def _installed(python: str) -> str | None:
@@ -149,6 +144,6 @@ def _attempt(job: DeepSpeedJob, verdict: Judgement) -> Attempt:
     text = verdict.configuration.text if verdict.configuration is not None else None
     while True:
         metadata = job.metadata.model_copy(update={"uid": str(uuid.uuid4())})
-        attempt = Attempt(job.model_copy(update={"metadata": metadata}), 1, verdict.world, text, _this_machine())
+        attempt = Attempt(job.model_copy(update={"metadata": metadata}), 1, verdict.world, text, _THIS_MACHINE)
         if are_free(attempt.ports):
             return attempt

@@ -63,7 +63,7 @@ class JobFeed:
                 await asyncio.wait_for(self._relisted.wait(), pause)
                 await asyncio.sleep(1.0)  # the rest of kopf's list arrives
             except TimeoutError:
-                pass
+                pass  # the watch never began anew: time for a sweep all the same
             self._relisted.clear()
             await self._until_done(metadata=True)
 

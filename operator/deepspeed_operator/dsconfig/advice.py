@@ -12,16 +12,14 @@ from deepspeed_operator.dsconfig.setup import ZERO, Setup
 
 # bf16 has 8 bits of precision: of the ninth gradient that is added, much may already be lost.
 _BF16_SUMS: Final = 8
-_FP32: Final = ("fp32", "float32", "torch.float32", "float")
 # Before it, stage 2 sums in the model's type whatever it is told.
-_SUMS_AS_TOLD: Final = (0, 19, 8)
+SUMS_AS_TOLD: Final = (0, 19, 8)
 
 
 def loses_gradients(setup: Setup, accumulation: int) -> bool:
     """Whether so many gradients are added up in bf16, although the version could do it in fp32."""
-    asked = setup.section("data_types").get("grad_accum_dtype")
-    obeyed = setup.stage == 1 or (setup.stage > 1 and setup.schema.numbers >= _SUMS_AS_TOLD)
-    return setup.bf16 and obeyed and asked not in _FP32 and accumulation > _BF16_SUMS
+    obeyed = setup.stage == 1 or (setup.stage > 1 and setup.schema.numbers >= SUMS_AS_TOLD)
+    return setup.bf16 and obeyed and not setup.accumulates_in_fp32 and accumulation > _BF16_SUMS
 
 
 def advice_notes(setup: Setup, accumulation: int | None) -> Iterator[Note]:

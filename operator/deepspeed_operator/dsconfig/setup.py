@@ -42,6 +42,16 @@ class Setup:
     def bf16(self) -> bool:
         return self.on("bf16", "enabled")
 
+    @property
+    def accumulates_in_fp32(self) -> bool:
+        """Whether gradients are to be added up in fp32; the names that DeepSpeed takes for it."""
+        return self.section("data_types").get("grad_accum_dtype") in ("fp32", "float32", "torch.float32", "float")
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that see different samples; all, where it is not known how they divide."""
+        return self.division.shards or self.world
+
     def value(self, section: str, key: str) -> Any:
         """Return what DeepSpeed takes for a key of a section: given, or its default. What is filled in is not known."""
         entry = self.schema.sections[TOP].keys.get(section)

@@ -5,13 +5,11 @@ allreduce_bucket in runtime/engine.py.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Protocol
+from typing import Protocol
 
 from deepspeed_operator.plan.activations import Piece
-from deepspeed_operator.plan.sizes import FP32, Item, Sizes
+from deepspeed_operator.plan.sizes import FP32, NORM, Item, Sizes
 from deepspeed_operator.plan.wrappers import Wrapper, keeps_gradients
-
-_NORM: Final = 8  # gradient norms are computed in fp64
 
 
 class Gradients(Protocol):
@@ -153,7 +151,7 @@ class _Partitioned(_Bucketed):
         # Into sums of another type, each gradient goes through a copy.
         sent += min(size, sizes.largest) * sizes.sums if self._apart else 0
         if sizes.offloaded:
-            return max(sent, min(size, sizes.largest) * max(FP32, _NORM))
+            return max(sent, min(size, sizes.largest) * max(FP32, NORM))
         if self._made:
             return sent
         # The rank whose part is the last one makes it first, when most activations are left.

@@ -116,7 +116,7 @@ def _batch(setup: Setup, micro: int, accumulation: int, before: int, steps: int)
         values[ACCUMULATION] = accumulation
     if micro != before:
         values[MICRO] = micro
-    samples = setup.division.shards or setup.world
+    samples = setup.data_ranks
     now, then = before * steps * samples, micro * accumulation * samples
     if now == then:
         return values, micro, accumulation, ""

@@ -17,7 +17,6 @@ from deepspeed_operator.plan.shared_activations import activation_terms
 from deepspeed_operator.plan.terms import ALL_GATHER, ALL_REDUCE, REDUCE, REDUCE_SCATTER, Term
 from deepspeed_operator.plan.unproven import device_of, unproven
 
-_FP32: Final = ("fp32", "float32", "torch.float32", "float")
 _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
@@ -61,7 +60,7 @@ def communication(
     groups, width = groups_of(setup, slots), model_bytes(setup)
     activations = activation_terms(setup, model, groups, width=width, micro=micro, accumulation=accumulation)
     terms = (*_terms(setup, model, accumulation, groups), *activations)
-    ranks = setup.division.shards or setup.world
+    ranks = setup.data_ranks
     return Traffic(ranks, tuple(term for term in terms if term.group.ranks > 1), tuple(unproven(setup, model)))
 
 
@@ -70,11 +69,16 @@ def model_bytes(setup: Setup) -> int:
     return 2 if setup.bf16 or setup.fp16 else 4
 
 
+def sent_bytes(setup: Setup) -> int:
+    """Bytes of a gradient as it is sent."""
+    asked = setup.plain("communication_data_type")
+    return _BYTES.get(str(asked).lower(), model_bytes(setup)) if asked else model_bytes(setup)
+
+
 def _terms(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Iterator[Term]:
     stage, width = setup.stage, model_bytes(setup)
-    asked = setup.plain("communication_data_type")
     trained = model.trained // _parts(setup)
-    reduced = trained * (_BYTES.get(str(asked).lower(), width) if asked else width)
+    reduced = trained * sent_bytes(setup)
     buckets = -(-trained // int(setup.value(ZERO, "reduce_bucket_size") or _BUCKET))
     if stage == 0:
         yield Term(ALL_REDUCE, reduced, "gradients, once a step", groups.data, buckets)
@@ -105,7 +109,7 @@ def _parts(setup: Setup) -> int:
 def _to_single_ranks(setup: Setup) -> bool:
     """Whether parts of a bucket are reduced to the ranks that own them, and not all to all."""
     asked = setup.on(ZERO, "reduce_scatter") and not setup.on(ZERO, "use_multi_rank_bucket_allreduce")
-    return asked and setup.on(ZERO, "contiguous_gradients") and not _bf16_optimizer(setup)
+    return asked and setup.on(ZERO, "contiguous_gradients") and not summed_by_bf16_optimizer(setup)
 
 
 def _stage_3(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Iterator[Term]:
@@ -187,13 +191,9 @@ def replaced_by_bf16_optimizer(setup: Setup) -> bool:
     return setup.stage == 0 and setup.bf16 and setup.schema.numbers < (0, 17, 0)
 
 
-def _bf16_optimizer(setup: Setup) -> bool:
+def summed_by_bf16_optimizer(setup: Setup) -> bool:
     """Whether stage 1 is done by BF16_Optimizer, which knows none of ZeRO's options."""
-    return setup.stage == 1 and setup.bf16 and accumulates_in_fp32(setup) and not offloads(setup)
-
-
-def accumulates_in_fp32(setup: Setup) -> bool:
-    return setup.section("data_types").get("grad_accum_dtype") in _FP32
+    return setup.stage == 1 and setup.bf16 and setup.accumulates_in_fp32 and not offloads(setup)
 
 
 def offloads(setup: Setup) -> bool:

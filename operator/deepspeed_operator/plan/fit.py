@@ -8,12 +8,12 @@ from typing import Any, Final
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.memory import Memory, memory
 from deepspeed_operator.plan.model import Attention, Model
-from deepspeed_operator.plan.unproven import device_of
+from deepspeed_operator.plan.units import gib
+from deepspeed_operator.plan.unproven import OTHER_OPTIMIZERS, device_of
 from deepspeed_operator.plan.wrappers import Optimizer, optimizer_of
 
 # Peaks were predicted within this share of what was measured: docs/memory.md.
 ERROR: Final = 0.1
-_GIB: Final = 2**30
 
 
 class Fit(StrEnum):
@@ -36,10 +36,10 @@ class MemoryFit:
     def __str__(self) -> str:
         """One sentence for status: the phase, its largest term, the sum, and what is open."""
         peak = self.memory.peak
-        items = ", ".join(f"{item.what} {_gib(item.size)}" for item in peak.items)
+        items = ", ".join(f"{item.what} {gib(item.size)}" for item in peak.items)
         need = (
-            f"{_gib(self.memory.needed)} of a GPU's {_gib(self.capacity)}: most in the {peak.name}, where "
-            f"{peak.largest.what} take most ({items}), and {_gib(self.memory.outside.size)} for CUDA and NCCL"
+            f"{gib(self.memory.needed)} of a GPU's {gib(self.capacity)}: most in the {peak.name}, where "
+            f"{peak.largest.what} take most ({items}), and {gib(self.memory.outside.size)} for CUDA and NCCL"
         )
         match self.fit:
             case Fit.YES:
@@ -167,13 +167,9 @@ def _uncounted(setup: Setup) -> Iterator[str]:
         yield "zenflow"
     if setup.stage and not setup.on(ZERO, "contiguous_gradients"):
         yield "contiguous_gradients: false"
-    if setup.section("optimizer").get("type") in ("Muon", "OneBitAdam", "ZeroOneAdam", "OneBitLamb"):
+    if setup.section("optimizer").get("type") in OTHER_OPTIMIZERS:
         yield f"the optimizer {setup.section('optimizer')['type']}"
     yield from (f"{option} of bf16" for option in _SMALL if setup.on("bf16", option))
 
 
 _SMALL: Final = ("bf16_master_weights_and_grads", "bf16_optimizer_states")
-
-
-def _gib(size: float) -> str:
-    return f"{size / _GIB:.1f} GiB"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
@@ -19,8 +19,7 @@ from deepspeed_operator.plan.host import host_memory
 from deepspeed_operator.plan.model import Model, UnknownModelError
 from deepspeed_operator.plan.reading import setup_of
 from deepspeed_operator.plan.trainer import trainer_of
-
-_GIB: Final = 2**30
+from deepspeed_operator.plan.units import gib
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def plan_memory(case: Case | Missing, spec: DeepSpeedJobSpec) -> MemoryFit | Mis
         return case
     capacity = gpu_memory(spec)
     if capacity is None:
-        need = f"it needs about {case.fit(1).memory.needed / _GIB:.1f} GiB of a GPU, whose memory is not known"
+        need = f"it needs about {gib(case.fit(1).memory.needed)} of a GPU, whose memory is not known"
         return Missing("spec.gpuMemory", need)
     return case.fit(capacity)
 

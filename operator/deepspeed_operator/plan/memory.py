@@ -15,11 +15,11 @@ from deepspeed_operator.plan.communication import first_stays, kept_whole, limit
 from deepspeed_operator.plan.gathers import live
 from deepspeed_operator.plan.model import Model
 from deepspeed_operator.plan.sizes import Item, Sizes, sizes_of
+from deepspeed_operator.plan.units import GIB
 from deepspeed_operator.plan.wrappers import Optimizer, Wrapper
 
-_GIB: Final = 2**30
 # CUDA's context and NCCL's buffers: 1.75 to 2.1 GiB were measured on H100s.
-OUTSIDE: Final = Item("CUDA context and NCCL", 2 * _GIB)
+OUTSIDE: Final = Item("CUDA context and NCCL", 2 * GIB)
 
 
 # One for each of the two threads that compute, as PyTorch sizes them on Hopper; smaller on others. Measured.

@@ -3,20 +3,19 @@
 from dataclasses import dataclass
 from typing import Final
 
+from deepspeed_operator.dsconfig.advice import SUMS_AS_TOLD
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.activations import Activations, activations
-from deepspeed_operator.plan.communication import accumulates_in_fp32, model_bytes, offloads
+from deepspeed_operator.plan.communication import model_bytes, offloads, sent_bytes
 from deepspeed_operator.plan.model import Model
 from deepspeed_operator.plan.unproven import device_of
 from deepspeed_operator.plan.wrappers import Optimizer, Wrapper, optimizer_of, wrapper_of
 
 FP32: Final = 4
-_BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
+NORM: Final = 8  # gradient norms are computed in fp64, tensor by tensor
 _BUCKET: Final = 500_000_000  # DeepSpeed's default, and what stage 0 reduces at once whatever is configured
 # Since then, stage 3 has a bucket for each type that it sends, of that type.
 _BUCKET_AS_SENT: Final = (0, 17, 0)
-# Since then, stage 2 sums in fp32 where it is told to: before, in the model's type.
-_SUMS_AS_TOLD: Final = (0, 19, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,6 @@ def sizes_of(setup: Setup, model: Model, micro: int, accumulation: int, optimize
     trained = -(-model.trained // parts)
     part = -(-trained // ranks)
     frozen_width = width if model.usage.frozen_width is None else model.usage.frozen_width
-    asked = setup.plain("communication_data_type")
     kept = activations(model, micro, width, tensor=division.tensor, sequence=division.sequence)
     overlaps = bool(setup.value(ZERO, "overlap_comm")) and wrapper is Wrapper.ZERO
     return Sizes(
@@ -92,7 +90,7 @@ def sizes_of(setup: Setup, model: Model, micro: int, accumulation: int, optimize
         ranks=ranks,
         width=width,
         sums=_sums(setup, wrapper, width),
-        sent=_BYTES.get(str(asked).lower(), width) if asked else width,
+        sent=sent_bytes(setup),
         trained=trained,
         frozen=(model.parameters - model.trained) * frozen_width / parts,
         part=part,
@@ -119,9 +117,9 @@ def _touched(tensors: list[int], part: int) -> int:
 def _sums(setup: Setup, wrapper: Wrapper, width: int) -> int:
     if wrapper is Wrapper.BF16 and setup.stage == 0:
         return FP32
-    if not accumulates_in_fp32(setup):
+    if not setup.accumulates_in_fp32:
         return width
-    return width if wrapper is Wrapper.ZERO and setup.schema.numbers < _SUMS_AS_TOLD else FP32
+    return width if wrapper is Wrapper.ZERO and setup.schema.numbers < SUMS_AS_TOLD else FP32
 
 
 def bucket_width(sizes: Sizes) -> int:

@@ -5,15 +5,13 @@ zero/stage_1_and_2.py and zero/stage3.py of DeepSpeed 0.15.4 to 0.19.8.
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from deepspeed_operator.dsconfig.setup import ZERO
 from deepspeed_operator.plan.communication import kept_whole
-from deepspeed_operator.plan.sizes import FP32, Item, Sizes, bucket_width
+from deepspeed_operator.plan.sizes import FP32, NORM, Item, Sizes, bucket_width
 from deepspeed_operator.plan.wrappers import Wrapper, keeps_gradients
 
 Items = list[Item]
-_NORM: Final = 8  # gradient norms are computed in fp64, tensor by tensor
 
 
 def states(sizes: Sizes) -> Items:
@@ -138,7 +136,7 @@ def stepping(sizes: Sizes) -> Items:
             flat = Item("gradients of a sub-group, flat", group * sizes.sums if sizes.sums < FP32 else 0)
             full = Item("gradients of a sub-group in fp32", group * FP32)
             return most(
-                [*there, Item("gradient's norm", _NORM * sizes.largest / sizes.ranks)],
+                [*there, Item("gradient's norm", NORM * sizes.largest / sizes.ranks)],
                 [*there, flat, full],
                 _with_copies([*there, full], group * copies),
             )
@@ -147,7 +145,7 @@ def stepping(sizes: Sizes) -> Items:
 def _stepping_divided(sizes: Sizes, held: Items) -> Items:
     apart = sizes.sums > sizes.width
     summed = Item("gradients, divided", sizes.part * sizes.sums if apart else sizes.touched * sizes.width)
-    norm = Item("gradient's norm", _NORM * min(sizes.largest, sizes.part))
+    norm = Item("gradient's norm", NORM * min(sizes.largest, sizes.part))
     full = Item("gradients in fp32, divided", sizes.part * FP32)
     at_last = _with_copies([*held, full], sizes.part * sizes.optimizer.copies)
     if apart:

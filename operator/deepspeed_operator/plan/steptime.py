@@ -15,7 +15,6 @@ from typing import Final
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.communication import (
     Traffic,
-    accumulates_in_fp32,
     device_of,
     offloads,
     replaced_by_bf16_optimizer,
@@ -93,7 +92,7 @@ def overlaps(setup: Setup) -> bool:
 def updated(setup: Setup, model: Model) -> float:
     """Parameters that one rank's optimizer updates."""
     here = model.trained / (setup.division.tensor * setup.division.pipeline)
-    ranks = setup.division.shards or setup.world
+    ranks = setup.data_ranks
     return here / ranks if setup.stage or replaced_by_bf16_optimizer(setup) else here
 
 
@@ -112,7 +111,7 @@ def visits(setup: Setup, model: Model, accumulation: int) -> tuple[int, int]:
 
 def zero_work(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
     """Seconds of copies into buckets, and of stage 3's work for each module."""
-    if (setup.division.shards or setup.world) == 1 and setup.stage < 3:
+    if setup.data_ranks == 1 and setup.stage < 3:
         return 0.0
     copies = costs.reduction[work_of(setup)] * model.trained * reductions(setup, accumulation)
     if work_of(setup) is not Work.GATHERED:
@@ -127,5 +126,5 @@ def _unproven(setup: Setup) -> Iterator[str]:
             yield f"{name}'s work on the host"
     if setup.stage in (1, 2) and setup.on(ZERO, "overlap_comm"):
         yield "overlap_comm"
-    if replaced_by_bf16_optimizer(setup) or (setup.stage == 1 and accumulates_in_fp32(setup)):
+    if replaced_by_bf16_optimizer(setup) or (setup.stage == 1 and setup.accumulates_in_fp32):
         yield "BF16_Optimizer's step"

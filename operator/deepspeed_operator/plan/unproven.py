@@ -9,7 +9,7 @@ from deepspeed_operator.plan.model import Model
 
 PROVEN_VERSIONS: Final = ("0.15.4", "0.19.8")
 # Optimizers that reduce by themselves, or more than their gradients.
-_OTHER_OPTIMIZERS: Final = ("OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Muon")
+OTHER_OPTIMIZERS: Final = ("OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Muon")
 # Limits that the Hugging Face Trainer writes for "auto".
 _FILLED: Final = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -50,7 +50,7 @@ def _options(setup: Setup) -> Iterator[str]:
         yield from _at_stage_3(setup)
     if setup.value(ZERO, "zenflow") is not None:
         yield "zenflow"
-    if setup.section("optimizer").get("type") in _OTHER_OPTIMIZERS:
+    if setup.section("optimizer").get("type") in OTHER_OPTIMIZERS:
         yield f"the optimizer {setup.section('optimizer')['type']}"
     yield from (name for name in ("sparse_gradients", "elasticity") if setup.config.get(name))
     yield from (name for name in ("torch_autocast", "compile", "amp") if setup.section(name).get("enabled"))

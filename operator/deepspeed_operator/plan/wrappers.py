@@ -9,9 +9,12 @@ from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.setup import Setup
-from deepspeed_operator.plan.communication import accumulates_in_fp32, model_bytes, offloads
+from deepspeed_operator.plan.communication import (
+    model_bytes,
+    replaced_by_bf16_optimizer,
+    summed_by_bf16_optimizer,
+)
 
-_ONE_STAGE_0_WRAPPER: Final = (0, 17, 0)  # before it, bf16 is BF16_Optimizer's at stage 0, too
 _PARTITIONS_PARAMETERS: Final = 3
 _FREES_GRADIENTS: Final = (0, 16, 0)
 
@@ -65,11 +68,10 @@ def wrapper_of(setup: Setup, optimizer: Optimizer) -> Wrapper:
     if setup.stage == _PARTITIONS_PARAMETERS:
         return Wrapper.ZERO_3
     if setup.stage > 0:
-        sums = setup.stage == 1 and setup.bf16 and accumulates_in_fp32(setup) and not offloads(setup)
-        return Wrapper.BF16 if sums else Wrapper.ZERO
+        return Wrapper.BF16 if summed_by_bf16_optimizer(setup) else Wrapper.ZERO
     if model_bytes(setup) == 4:
         return Wrapper.NONE
-    if setup.bf16 and (setup.schema.numbers < _ONE_STAGE_0_WRAPPER or setup.division.pipeline > 1):
+    if replaced_by_bf16_optimizer(setup) or (setup.bf16 and setup.division.pipeline > 1):
         return Wrapper.BF16
     return Wrapper.FP16 if optimizer.fused else Wrapper.UNFUSED
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.names import pod_name
-from deepspeed_operator.api.spec import Model
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.reconcile.conditions import Reason
 from deepspeed_operator.reconcile.gang import Gang

@@ -1,7 +1,7 @@
 """Whether a run may begin: the configuration, the batch arithmetic and the template, all errors at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
@@ -84,8 +84,7 @@ def judge(
         memory, found = stated(case, spec, world.slots_per_node)
         findings += found
         reason = Reason.DOES_NOT_FIT
-    verdict = _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator)
-    return replace(verdict, memory=memory)
+    return _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator, memory=memory)
 
 
 def _judgement(
@@ -96,6 +95,7 @@ def _judgement(
     reason_if_invalid: Reason,
     *,
     accelerator: str | None,
+    memory: Statement | None = None,
 ) -> Judgement:
     errors = tuple(finding for finding in findings if finding.level is Level.ERROR)
     if errors:
@@ -105,7 +105,7 @@ def _judgement(
     else:
         acceptance = accepted(world, batch, has_config=source is not None)
     others = tuple(finding for finding in findings if finding.level is not Level.ERROR)
-    return Judgement(acceptance, world, batch, source, _bounded(others), errors, accelerator)
+    return Judgement(acceptance, world, batch, source, _bounded(others), errors, accelerator, memory)
 
 
 def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -10,6 +10,7 @@ from deepspeed_operator.plan.fit import ERROR, Fit
 from deepspeed_operator.plan.gpus import gpu_memory
 from deepspeed_operator.plan.jobs import Case, Missing, case_of, plan_memory, pod_limit
 from deepspeed_operator.plan.remedies import smallest_change
+from deepspeed_operator.plan.units import GIB, gib
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Statement, Verdict
 from deepspeed_operator.reconcile.configuration import run_configuration
@@ -18,7 +19,6 @@ from deepspeed_operator.reconcile.observed import Observed
 _REASONS: Final = {Fit.YES: "Fits", Fit.NO: "DoesNotFit", Fit.UNKNOWN: "NotCertain"}
 _OUT_OF_MEMORY: Final = re.compile(r"OutOfMemoryError|CUDA out of memory")
 _CAPACITY: Final = re.compile(r"total capacity of ([0-9.]+) GiB")
-_GIB: Final = 2**30
 
 
 def stated(case: Case | Missing, spec: DeepSpeedJobSpec, slots: int) -> tuple[Statement, list[Finding]]:
@@ -45,8 +45,8 @@ def _of_the_pod(case: Case, spec: DeepSpeedJobSpec, slots: int) -> Iterator[Find
     limit, need = pod_limit(spec), case.pod(slots)
     if limit is not None and need * (1 - ERROR) > limit:
         message = (
-            f"the trainer container may use {limit / _GIB:.1f} GiB, and its {slots} ranks need about "
-            f"{need / _GIB:.1f} GiB, without data loaders and /dev/shm: the kernel would kill them."
+            f"the trainer container may use {gib(limit)}, and its {slots} ranks need about "
+            f"{gib(need)}, without data loaders and /dev/shm: the kernel would kill them."
         )
         fix = "Raise resources.limits.memory of the trainer container, or offload less."
         yield Finding(level=Level.ADVICE, path="spec.template", message=message, fix=fix)
@@ -59,9 +59,9 @@ def explained(observed: Observed, failure: Failure) -> Failure:
     if case is None:
         return failure
     said = _CAPACITY.search(failure.message)
-    capacity = round(float(said[1]) * _GIB) if said else gpu_memory(observed.job.spec)
+    capacity = round(float(said[1]) * GIB) if said else gpu_memory(observed.job.spec)
     peak = case.fit(capacity or 1).memory.peak
-    hint = f"Predicted: most memory in the {peak.name}, {peak.largest.what} {peak.largest.size / _GIB:.1f} GiB"
+    hint = f"Predicted: most memory in the {peak.name}, {peak.largest.what} {gib(peak.largest.size)}"
     if capacity is not None:
         change = smallest_change(case, capacity)
         hint += f"; the smallest change that fits: {change}" if change else "; no single change that is known fits"

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from deepspeed_operator.api.spec import DeepSpeedJobSpec, Model
+from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding, Level
 from deepspeed_operator.api.transport import Transport, TransportState
 from deepspeed_operator.reconcile.actions import JobEvent

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.dsconfig.wording import quoted
+from deepspeed_operator.render.network.remarks import warning
 from deepspeed_operator.render.network.variables import Variable
 
 Variables = Mapping[str, Variable]
@@ -151,4 +152,4 @@ def _number(variables: Variables, name: str) -> int | None:
 
 
 def _warning(variable: Variable, message: str, fix: str) -> Finding:
-    return Finding(level=Level.WARNING, path=variable.path, message=variable.said(message), fix=fix)
+    return warning(variable.path, variable.said(message), fix)
