@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.markers import Atomic, ListMap
@@ -108,13 +108,20 @@ class Level(StrEnum):
     ADVICE = "advice"
 
 
+def _cut(length: int) -> BeforeValidator:
+    """A finding quotes its user, whose names may be of any length."""
+    return BeforeValidator(lambda text: text[:length] if isinstance(text, str) else text)
+
+
 class Finding(Model):
     """Something about the job's definition or image that is worth knowing."""
 
     level: Level = Field(description="error: refused. warning: ignored or surprising. advice: could be better.")
-    path: str = Field(max_length=1024, description="Where: a path in the job, such as spec.dsConfig.train_batch_size.")
-    message: str = Field(max_length=4096, description="What is the case.")
-    fix: str = Field(default="", max_length=4096, description="What to write instead.")
+    path: Annotated[str, _cut(1024)] = Field(
+        max_length=1024, description="Where: a path in the job, such as spec.dsConfig.train_batch_size."
+    )
+    message: Annotated[str, _cut(4096)] = Field(max_length=4096, description="What is the case.")
+    fix: Annotated[str, _cut(4096)] = Field(default="", max_length=4096, description="What to write instead.")
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" + (f" Fix: {self.fix}" if self.fix else "")

@@ -28,8 +28,7 @@ class Note:
     phase: Phase = Phase.CONFIG
 
     def finding(self, where: str) -> Finding:
-        path = written(self.path, where)
-        return Finding(level=self.level, path=path[:1024], message=self.message[:4096], fix=self.fix[:4096])
+        return Finding(level=self.level, path=written(self.path, where), message=self.message, fix=self.fix)
 
 
 def error(path: Path, rule: str, message: str, fix: str, phase: Phase = Phase.CONFIG) -> Note:

@@ -44,7 +44,7 @@ def _finding(document: Document, problem: Problem, lines: Text, where: str) -> F
     path = path_at(document.root, problem.spans[-1][0])
     places = " and ".join(_at(lines, start) for start, _ in problem.spans)
     message = f"{problem.message.removesuffix('.')} ({places})."
-    return _error((f"{where}.{path}" if path else where)[:1024], message, problem.fix)
+    return _error(f"{where}.{path}" if path else where, message, problem.fix)
 
 
 def _at(lines: Text, position: int) -> str:

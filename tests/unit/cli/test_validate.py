@@ -332,3 +332,9 @@ def test_a_configuration_alone_is_judged_as_the_script_divides_its_ranks(tmp_pat
     assert dsjob("validate", path, "--slots", 4, "--parallelism", "pipeline=2").exit_code == 0
     assert dsjob("validate", path, "--slots", 4).exit_code == 1
     assert dsjob("validate", path, "--parallelism", "pipe=2").exit_code == 2
+
+
+def test_a_problem_under_a_very_long_name_is_said(tmp_path: Path) -> None:
+    name = "x" * 5000
+    path = written(tmp_path, "ds_config.json", f'{{"{name}": {{"twice": 1, "twice": 2}}}}')
+    assert name[:1024] in [each["path"] for each in findings(path)]
