@@ -10,13 +10,13 @@ import aiohttp
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.cache import PodCache
-from deepspeed_operator.controller.children import NamespaceTerminatingError, read
+from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
-from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.memory import JobMemory, now
-from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS, Json
+from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
+from deepspeed_operator.controller.trials import Trials
 from deepspeed_operator.reconcile.actions import ConfirmMissing, Question, ReadAgent, ReadConfigMap, TryPod
-from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, Trial
+from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent
 from deepspeed_operator.reconcile.pods import pod_view
 from deepspeed_operator.reconcile.transport import transport_of
 
@@ -30,6 +30,7 @@ class Questions:
     def __init__(self, client: Client, pods: PodCache) -> None:
         self._client = client
         self._pods = pods
+        self._trials = Trials(client)
         self._agents = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=AGENTS_AT_A_TIME, force_close=True),
             timeout=aiohttp.ClientTimeout(total=AGENT_SECONDS),
@@ -46,8 +47,8 @@ class Questions:
                 data = None if live is None else cast("dict[str, str]", live.get("data", {}))
                 known = {**memory.facts.config_maps, name: ConfigMapContent(data, now())}
                 memory.facts = replace(memory.facts, config_maps=known)
-            case TryPod(pod, digest):
-                memory.facts = replace(memory.facts, trial=await self._try_pod(job, pod, digest))
+            case TryPod():
+                memory.facts = replace(memory.facts, trial=await self._trials.ask(job.metadata.namespace, question))
             case ReadAgent(attempt, address, port):
                 before = memory.facts.agent
                 report = await self._read_agent(job, attempt, address, port)
@@ -57,20 +58,6 @@ class Questions:
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)
-
-    async def _try_pod(self, job: DeepSpeedJob, pod: Json, digest: str) -> Trial:
-        try:
-            await self._client.create(PODS, job.metadata.namespace, pod, dry_run=True)
-        except ApiError as error:
-            if error.namespace_terminating:
-                raise NamespaceTerminatingError(error.message) from error
-            # An existing pod of that name passed the same judges; whose it is turns out when it is created.
-            if not error.refusal or error.conflict:
-                raise
-            if not error.already_exists:
-                invalid = error.status in {400, 422}
-                return Trial(digest, refusal=error.message, invalid=invalid, answered_at=now())
-        return Trial(digest, refusal=None, invalid=False, answered_at=now())
 
     async def _read_agent(self, job: DeepSpeedJob, attempt: int, address: str, port: int) -> AgentReport | None:
         host = f"[{address}]" if ":" in address else address

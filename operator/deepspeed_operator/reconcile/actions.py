@@ -18,10 +18,14 @@ class ReadConfigMap:
 
 @dataclass(frozen=True, slots=True)
 class TryPod:
-    """Post the pod with dryRun=All and fill `facts.trial`, then reconcile again."""
+    """Post the pod with dryRun=All and fill `facts.trial`, then reconcile again.
+
+    Pods of one likeness differ by what names their job alone.
+    """
 
     pod: Manifest
     pod_digest: str
+    likeness: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final
 
+from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Level, State, Workers, World
 from deepspeed_operator.reconcile.actions import JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished
@@ -112,20 +113,32 @@ def _begun(observed: Observed) -> dict[str, Any]:
 
 def _trial(observed: Observed, judged: Judgement, installation: Installation) -> Outcome | None:
     """Return what to do until the API server has accepted a pod of the run on trial; None if it has."""
-    attempt = (observed.job.status.attempt or 0) + 1
+    job, attempt = observed.job, (observed.job.status.attempt or 0) + 1
     text = judged.configuration.text if judged.configuration is not None else None
-    pod: Manifest = Attempt(observed.job, attempt, judged.world, text, installation).pod(0)
-    digest = sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()
+
+    def pod_of(job: DeepSpeedJob, attempt: int) -> Manifest:
+        return Attempt(job, attempt, judged.world, text, installation).pod(0)
+
+    def ask() -> Outcome:
+        nameless = job.model_copy(update={"metadata": job.metadata.model_copy(update={"name": "", "uid": ""})})
+        return unchanged(observed, TryPod(pod, digest, _digest(pod_of(nameless, 0))))
+
+    pod = pod_of(job, attempt)
+    digest = _digest(pod)
     trial = observed.facts.trial
     if trial is None or trial.pod_digest != digest:
-        return unchanged(observed, TryPod(pod, digest))
+        return ask()
     if trial.refusal is None:
         return None
     retry_at = trial.answered_at + (RETRY_INVALID if trial.invalid else RETRY_UNWELCOME)
     if observed.now >= retry_at:
-        return unchanged(observed, TryPod(pod, digest))
+        return ask()
     reason = Reason.TEMPLATE_REJECTED if trial.invalid else Reason.PODS_REFUSED
     hint = "Correct spec.template" if trial.invalid else "Correct spec.template, or what refuses it; it is tried again"
     words = f"The API server refuses the job's pods, nothing was created: {trial.refusal} {hint}."
     verdict = Verdict(State.INVALID, reason, words)
     return state(observed, verdict, check_at=retry_at, changes={"findings": list(judged.findings)})
+
+
+def _digest(pod: Manifest) -> str:
+    return sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()

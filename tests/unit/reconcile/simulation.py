@@ -122,7 +122,7 @@ class Simulation:
                 data = self.config_maps.get(name)
                 content = ConfigMapContent(data, self.now)
                 self.facts = replace(self.facts, config_maps={**self.facts.config_maps, name: content})
-            case TryPod(_, digest):
+            case TryPod(_, digest, _):
                 refusal, invalid = self.trial_refusal or (None, False)
                 self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now))
             case ReadAgent(attempt):

@@ -1,0 +1,52 @@
+"""Trying pods with the API server, without creating them: once for many jobs that differ by name alone."""
+
+import asyncio
+import time
+from weakref import WeakValueDictionary
+
+from deepspeed_operator.controller.children import NamespaceTerminatingError
+from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.errors import ApiError
+from deepspeed_operator.controller.memory import now
+from deepspeed_operator.controller.resources import PODS
+from deepspeed_operator.reconcile.actions import TryPod
+from deepspeed_operator.reconcile.observed import Trial
+
+# A quota that fills meanwhile refuses the pods themselves, which is handled as well; a sweep is applied within seconds.
+SHARED_SECONDS = 5.0
+
+
+class Trials:
+    """Remembers for a moment which pods were accepted where. A refusal has the pod's name in it: it is never shared."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asking: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._accepted: dict[tuple[str, str], float] = {}
+
+    async def ask(self, namespace: str, question: TryPod) -> Trial:
+        """Return what the API server says, or has just said of such a pod."""
+        likeness = namespace, question.likeness
+        async with self._asking.setdefault(likeness, asyncio.Lock()):
+            recent = time.monotonic() - SHARED_SECONDS
+            self._accepted = {each: at for each, at in self._accepted.items() if at > recent}
+            if likeness in self._accepted:
+                return Trial(question.pod_digest, refusal=None, invalid=False, answered_at=now())
+            trial = await self._try(namespace, question)
+            if trial.refusal is None:
+                self._accepted[likeness] = time.monotonic()
+            return trial
+
+    async def _try(self, namespace: str, question: TryPod) -> Trial:
+        try:
+            await self._client.create(PODS, namespace, question.pod, dry_run=True)
+        except ApiError as error:
+            if error.namespace_terminating:
+                raise NamespaceTerminatingError(error.message) from error
+            # An existing pod of that name passed the same judges; whose it is turns out when it is created.
+            if not error.refusal or error.conflict:
+                raise
+            if not error.already_exists:
+                invalid = error.status in {400, 422}
+                return Trial(question.pod_digest, refusal=error.message, invalid=invalid, answered_at=now())
+        return Trial(question.pod_digest, refusal=None, invalid=False, answered_at=now())
