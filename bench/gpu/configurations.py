@@ -164,12 +164,20 @@ def traffic(model: str = "large") -> tuple[Configuration, ...]:
 
 
 def calibration(model: str = "large") -> tuple[Configuration, ...]:
-    """One run a model and fabric, from which times are predicted. No other one accumulates 2: all are out of sample.
+    """One run a model and fabric, from which times are predicted; none of these is among them.
 
-    Stage 3 twice, as its time is made of what it gathers and of modules that it visits.
+    Stage 0 twice, as its passes are made of samples and of what each micro step costs whatever its samples; stage 3
+    twice, as its time is made of what it gathers and of modules that it visits.
     """
-    stages = (Configuration(f"{model}-s{stage}-g2", model, stage, accumulation=2) for stage in (0, 2, 3))
-    return (*stages, Configuration(f"{model}-s3-gather-g2", model, 3, accumulation=2, zero=GATHER_ALWAYS))
+    fields: dict[str, Any] = {"model": model, "accumulation": 2}
+    return (
+        Configuration(f"{model}-s0-g2", stage=0, **fields),
+        Configuration(f"{model}-s0-b16-g2", stage=0, micro=16, **fields),
+        Configuration(f"{model}-s2-g2", stage=2, **fields),
+        Configuration(f"{model}-s2-roots-g2", stage=2, zero=SINGLE_ROOTS, **fields),
+        Configuration(f"{model}-s3-g2", stage=3, **fields),
+        Configuration(f"{model}-s3-gather-g2", stage=3, zero=GATHER_ALWAYS, **fields),
+    )
 
 
 def timing(model: str = "large") -> tuple[Configuration, ...]:
@@ -180,10 +188,10 @@ def timing(model: str = "large") -> tuple[Configuration, ...]:
     return (
         *stages,
         Configuration(f"{model}-s0-g8", model, 0, accumulation=8),
-        Configuration(f"{model}-s1-b2-g4", model, 1, accumulation=4, micro=2),
-        Configuration(f"{model}-s2-overlap-g4", model, 2, accumulation=4, zero={"overlap_comm": True}),
-        Configuration(f"{model}-s2-clip-g4", model, 2, accumulation=4, clipping=1.0),
-        Configuration(f"{model}-s2-offload-g4", model, 2, accumulation=4, offload=True),
+        # The recipe's global batch with less accumulation.
+        *(Configuration(f"{model}-s{stage}-b16-g1", model, stage, micro=16) for stage in (0, 1, 2)),
+        Configuration(f"{model}-s1-roots-b16-g1", model, 1, micro=16, zero=SINGLE_ROOTS),
+        Configuration(f"{model}-s2-b8-g2", model, 2, accumulation=2, micro=8),
     )
 
 

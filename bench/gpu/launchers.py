@@ -1,10 +1,12 @@
 """What our agent costs beside DeepSpeed's launcher: the same script on two GPUs, started by either.
 
-    python3 -m bench.gpu.launchers --output launchers.jsonl                     two GPUs, ≈ 3 minutes
+    python3 -m bench.gpu.launchers --output launchers.jsonl                     two GPUs, ≈ 5 minutes
     DS_ACCELERATOR=cpu python3 -m bench.gpu.launchers --output … --tiny         dry run on CPUs
 
-Throughput in interleaved pairs, the variables by which the ranks' environments differ, and what 10,000 log lines a
-second from one rank cost. One JSON line each; ends with 1 where a bar is missed (not in a dry run).
+Throughput in interleaved pairs after one run of each that does not count, since a machine's first run is slower; the
+variables by which the ranks' environments differ; what 10,000 log lines a second from one rank cost; and with --causes,
+runs in which one such variable is as under the other launcher. One JSON line each; ends with 1 where a bar is missed
+(not in a dry run).
 """
 
 import argparse
@@ -44,13 +46,13 @@ class Launchers:
         self._tiny = tiny
         self._runs = 0
 
-    def run(self, launcher: str, *arguments: str) -> tuple[Path, Path, float]:
+    def run(self, launcher: str, *arguments: str, **variables: str) -> tuple[Path, Path, float]:
         """Return the report's path, the log's, and the seconds that all took."""
         self._runs += 1
         report, log = (self._directory / f"{self._runs}.{kind}" for kind in ("json", "log"))
         arguments = ("--report", str(report), *arguments, *(["--tiny"] if self._tiny else []))
         command = self._ours(arguments) if launcher == _OURS else self._theirs(arguments)
-        environment = dict(os.environ)
+        environment = {**os.environ, **variables}
         if self._tiny and launcher == _THEIRS:
             environment["LOCAL_SIZE"] = str(_RANKS)  # how many "GPUs" its launcher finds among CPUs
         begun = time.monotonic()
@@ -115,14 +117,31 @@ def pairs(launchers: Launchers, number: int, steps: int) -> Iterator[dict[str, A
     """Yield each pair of runs, the one and the other first in turns."""
     for pair in range(number):
         order = (_OURS, _THEIRS) if pair % 2 == 0 else (_THEIRS, _OURS)
-        rates: dict[str, float] = {}
-        runs: dict[str, Any] = {}
-        for launcher in order:
-            report, _, took = launchers.run(launcher, "--steps", str(steps))
-            said = json.loads(report.read_text())
-            rates[launcher] = said["samples"] * said["steps"] / said["seconds"]
-            runs[launcher] = {**said, "samplesPerSecond": rates[launcher], "wholeSeconds": round(took, 1)}
-        yield {"pair": pair, "first": order[0], "ratio": rates[_OURS] / rates[_THEIRS], "runs": runs}
+        runs = {launcher: throughput(launchers, launcher, steps) for launcher in order}
+        ratio = runs[_OURS]["samplesPerSecond"] / runs[_THEIRS]["samplesPerSecond"]
+        yield {"pair": pair, "first": order[0], "ratio": ratio, "runs": runs}
+
+
+def throughput(launchers: Launchers, launcher: str, steps: int, **variables: str) -> dict[str, Any]:
+    """Return what a run of many steps reported."""
+    report, _, took = launchers.run(launcher, "--steps", str(steps), **variables)
+    said = json.loads(report.read_text())
+    rate = said["samples"] * said["steps"] / said["seconds"]
+    return {**said, "samplesPerSecond": rate, "wholeSeconds": round(took, 1)}
+
+
+def causes(launchers: Launchers, steps: int, directory: Path) -> Iterator[dict[str, Any]]:
+    """Yield runs with one variable as the other launcher has it: ours leaves alone what is set."""
+    cpus = len(os.sched_getaffinity(0))
+    debug = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": str(directory / "nccl.%p")}
+    for launcher, variables in (
+        (_OURS, {"OMP_NUM_THREADS": str(cpus)}),
+        (_OURS, {"NCCL_DEBUG": "VERSION"}),
+        (_THEIRS, {"OMP_NUM_THREADS": str(cpus // _RANKS)}),
+        (_THEIRS, debug),
+        (_THEIRS, {"PYTHONFAULTHANDLER": "1"}),
+    ):
+        yield {"cause": variables, "launcher": launcher, **throughput(launchers, launcher, steps, **variables)}
 
 
 def noise(launchers: Launchers, steps: int) -> dict[str, Any]:
@@ -144,6 +163,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True, help="JSON lines")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=100, help="timed steps of a run")
+    parser.add_argument(
+        "--causes", action="store_true", help="runs with one variable changed, in place of the log lines"
+    )
     parser.add_argument("--tiny", action="store_true", help="a tiny model, for a dry run on CPUs")
     arguments = parser.parse_args()
     os.environ["PYTHONPATH"] = f"{_ROOT / 'operator'}:{os.environ.get('PYTHONPATH', '')}"
@@ -157,6 +179,8 @@ def main() -> int:
         differing = differences(environments(launchers))
         write({"environment": differing})
         _print_differences(differing)
+        for launcher in (_OURS, _THEIRS):
+            throughput(launchers, launcher, arguments.steps)
         ratios: list[float] = []
         for pair in pairs(launchers, arguments.pairs, arguments.steps):
             write(pair)
@@ -167,6 +191,13 @@ def main() -> int:
         print(
             f"{_OURS} to {_THEIRS}: median ratio {ratio:.4f} of {len(ratios)}, {min(ratios):.4f} to {max(ratios):.4f}"
         )
+        if arguments.causes:
+            for cause in causes(launchers, arguments.steps, Path(directory)):
+                write(cause)
+                print(
+                    f"{cause['launcher']} with {cause['cause']}: {cause['samplesPerSecond']:.2f} samples/s", flush=True
+                )
+            return 0
         noisy = noise(launchers, max(arguments.steps // 4, 1))
         write({"noise": noisy})
         print(

@@ -3,24 +3,29 @@
     python3 -m bench.gpu.predict > bench/gpu/results/predicted.jsonl
 
 One JSON line a configuration and fabric: seconds of a step as the calibration predicts them, and uncalibrated, from the
-GPU's data sheet and a declared network.
+GPU's data sheet and a declared network. Then one for each advice at the recipe's global batch: the change that
+`dsjob plan bench/gpu/recipe.yaml --apply` makes, its gain, and the name of the configuration that it makes.
 """
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.gpu.configurations import Configuration, timing
-from bench.gpu.expectations import VERSION, WORLD, lines, setup_and_model
-from deepspeed_operator.plan.advice import Circumstances, plan_of
+from bench.gpu.expectations import RECIPE, VERSION, WORLD, lines, setup_and_model
+from bench.gpu.fabrics import nodes
+from deepspeed_operator.plan.advice import Alternative, Circumstances, advise, plan_of
 from deepspeed_operator.plan.calibration import calibrated, fabrics
+from deepspeed_operator.plan.changes import changed
 from deepspeed_operator.plan.costs import Costs, assumed
 from deepspeed_operator.plan.devices import DEVICES
 from deepspeed_operator.plan.links import Bandwidth, Links
 
 _RESULTS: Final = Path(__file__).parent / "results"
-_NETWORK: Final = 10e9  # what a user would declare of these sockets
+# Bytes a second that a user would declare of these sockets.
+_NETWORKS: Final = {"tcp1": 2e9, "tcp8": 10e9}
 
 
 def main() -> None:
@@ -30,23 +35,45 @@ def main() -> None:
     arguments = parser.parse_args()
     measured = lines(arguments.calibration.read_text("utf-8"))
     device = DEVICES[arguments.gpu]
+    table = timing()
     for fabric in fabrics(measured):
-        nodes = 2 if fabric.startswith("tcp") else 1
         learned = calibrated(measured, fabric).costs
-        for each in timing():
+        links = Links(Bandwidth(device.interconnect), Bandwidth(_NETWORKS.get(fabric, 0.0)))
+        for each in table:
             _, model = setup_and_model(each.record())
-            links = Links(Bandwidth(device.interconnect), Bandwidth(_NETWORK))
             guessed = assumed(model, device, links, tokens=each.sequence)
-            seconds, uncalibrated = (_seconds(each, costs, nodes) for costs in (learned, guessed))
+            seconds, uncalibrated = (_seconds(each, costs, nodes(fabric)) for costs in (learned, guessed))
             line = {"fabric": fabric, "name": each.name, "seconds": seconds, "uncalibrated": uncalibrated}
             print(json.dumps(line))
+        for line in advice(table, learned, nodes(fabric), device.memory):
+            print(json.dumps({"fabric": fabric, **line}))
+
+
+def _circumstances(configuration: Configuration, costs: Costs, nodes: int, capacity: int | None) -> Circumstances:
+    _, model = setup_and_model(configuration.record())
+    return Circumstances(model, WORLD, nodes, VERSION, costs, capacity)
 
 
 def _seconds(configuration: Configuration, costs: Costs, nodes: int) -> float | None:
-    _, model = setup_and_model(configuration.record())
-    around = Circumstances(model, WORLD, nodes, VERSION, costs)
+    around = _circumstances(configuration, costs, nodes, None)
     time = plan_of(configuration.ds_config(), configuration.micro, configuration.accumulation, around).time
     return round(time.seconds, 4) if time is not None else None
+
+
+def advice(table: tuple[Configuration, ...], costs: Costs, nodes: int, capacity: int) -> Iterator[dict[str, Any]]:
+    """Yield what is advised instead of the recipe at the same global batch, the best first."""
+    recipe = next(each for each in table if each.name == RECIPE)
+    around = _circumstances(recipe, costs, nodes, capacity)
+    config = recipe.ds_config()
+    now = plan_of(config, recipe.micro, recipe.accumulation, around)
+    for number, each in enumerate(_at_the_same_batch(advise(config, now, around)), 1):
+        made = changed(config, each.change)
+        name = next((other.name for other in table if other.ds_config() == made), None)
+        yield {"advice": number, "name": name, "change": dict(each.change.values), "gain": round(each.gain or 0, 4)}
+
+
+def _at_the_same_batch(alternatives: list[Alternative]) -> Iterator[Alternative]:
+    return (each for each in alternatives if not each.change.grows)
 
 
 if __name__ == "__main__":

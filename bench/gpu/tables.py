@@ -1,6 +1,6 @@
 """Predicted against measured, as Markdown, from the JSON lines of bench/gpu/results.
 
-python -m bench.gpu.tables memory|traffic|timing|article [--results bench/gpu/results]
+python -m bench.gpu.tables [--results bench/gpu/results] [--write docs/gpu.md]
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.gpu.estimator import estimate
-from bench.gpu.expectations import WORLD, expected_memory, expected_traffic, lines, setup_and_model
+from bench.gpu.expectations import RECIPE, WORLD, expected_memory, expected_traffic, lines, setup_and_model
 
 _GIB: Final = 2**30
 # torch.distributed's names of what the planner names by its own.
@@ -90,11 +90,24 @@ def traffic(records: Iterable[Record]) -> Iterator[str]:
     yield from _worst("payload", errors)
 
 
+def pooled(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """One record a fabric and configuration, of all rounds: `runs` are their medians."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in (each for each in records if "name" in each):
+        one = found.setdefault((record["fabric"], record["name"]), {**record, "step_seconds": [], "runs": []})
+        if "median" in record:
+            one["step_seconds"] += record["step_seconds"]
+            one["runs"].append(record["median"])
+            one["median"] = statistics.median(one["step_seconds"])
+            one["samples_per_second"] = record["samples_per_second"] * record["median"] / one["median"]
+    return list(found.values())
+
+
 def timing(records: Sequence[Record], predicted: Iterable[Record]) -> Iterator[str]:
     """Step times against what was committed before, fabric by fabric."""
-    expected = {(each["fabric"], each["name"]): each for each in predicted}
+    expected = {(each["fabric"], each["name"]): each for each in predicted if "seconds" in each}
     for fabric in dict.fromkeys(record["fabric"] for record in records):
-        mine = [each for each in records if each["fabric"] == fabric and (fabric, each.get("name")) in expected]
+        mine = [each for each in records if each["fabric"] == fabric and (fabric, each["name"]) in expected]
         yield from ("", f"**{fabric}**", "")
         yield from _head(
             "configuration", "step s (median)", "all s", "samples/s", "predicted s", "error", "uncalibrated s"
@@ -155,6 +168,32 @@ def article(records: Sequence[Record]) -> Iterator[str]:
     yield "samples/s of both GPUs; accumulation: stage 0 with 4 against 1; ZeRO: stage 2 against stage 0, both with 4."
 
 
+def recipe(records: Sequence[Record], predicted: Sequence[Record]) -> Iterator[str]:
+    """The recipe against what was advised instead of it, by medians of each round."""
+    yield from _head("fabric", "configuration", "advice", "rounds, s", "samples/s", "gain", "predicted", "error")
+    measured = {(each["fabric"], each["name"]): each for each in records if "median" in each}
+    for fabric in dict.fromkeys(record["fabric"] for record in records):
+        before = measured.get((fabric, RECIPE))
+        advised = [each for each in predicted if each["fabric"] == fabric and (fabric, each["name"]) in measured]
+        if before is None:
+            continue
+        yield _row(fabric, RECIPE, "", _runs(before), f"{_rate(before):.2f}", "", "", "")
+        for each in (each for each in advised if "advice" in each):
+            after = measured[fabric, each["name"]]
+            gain = _rate(after) / _rate(before)
+            shown = (f"{_rate(after):.2f}", f"×{gain:.2f}", f"×{each['gain']:.2f}", f"{each['gain'] / gain - 1:+.1%}")
+            yield _row(fabric, each["name"], each["advice"], _runs(after), *shown)
+
+
+def _runs(record: Record) -> str:
+    return " ".join(f"{each:.3f}" for each in record["runs"])
+
+
+def _rate(record: Record) -> float:
+    """Samples a second, by the median of the rounds."""
+    return record["samples_per_second"] * record["median"] / statistics.median(record["runs"])
+
+
 def _head(*names: str) -> Iterator[str]:
     yield _row(*names)
     yield _row(*("---" for _ in names))
@@ -184,12 +223,14 @@ def main() -> None:
         paths = sorted(arguments.results.glob(f"{name}*.jsonl"), key=lambda path: path.stem)
         return [each for path in paths for each in lines(path.read_text("utf-8"))]
 
-    timed = read("timing")
+    timed, predicted = read("timing"), read("predicted")
+    rounds = pooled(timed)
     tables = {
         "memory": memory(read("memory")),
         "traffic": traffic([*read("traffic"), *read("calibration"), *timed]),
-        "timing": timing(timed, read("predicted")),
-        "article": article(timed),
+        "timing": timing(rounds, predicted),
+        "article": article(rounds),
+        "recipe": recipe(rounds, predicted),
     }
     for name, table in tables.items():
         text = "\n".join(table)

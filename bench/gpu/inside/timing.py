@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from bench.gpu.inside import answers, collectives, device, model, world
 from bench.gpu.inside.traffic import Counter
 
 # Steps with a wait after each phase, and therefore without overlap.
 _PHASED = 2
+_LINEAR = functional.linear
 
 
 def _measure(asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -46,11 +48,14 @@ def _steps(record: dict[str, Any], here: torch.device, asked: dict[str, Any], co
     engine = model.engine_of(record, model.build(record, here))
     batch, accumulation = model.batch(record, here), record["accumulation"]
     # Stage 3 records the order of modules in the first two steps.
-    for _ in range(2 if record["stage"] == 3 else 1):
+    for _ in range(asked["warm_up"] - (record["stage"] < 3)):
         _step(engine, batch, accumulation)
     counter.begin()
     _step(engine, batch, accumulation)
     found = {"traffic": counter.end(), **model.parameters(engine.module)}
+    # What was imported and built is no garbage, and looking through it now and then would take as long as a step.
+    gc.collect()
+    gc.freeze()
     times = [device.timed(lambda: _step(engine, batch, accumulation)) for _ in range(asked["timed"])]
     if times:
         samples = record["micro"] * accumulation * world.size()
@@ -80,7 +85,13 @@ def _phases(engine: Any, batch: dict[str, Any], accumulation: int) -> list[list[
 
 
 def _release() -> None:
-    """Take the memory from all tensors: an engine that has ended keeps GiBs, by hooks and cycles that nothing ends."""
+    """Leave nothing of an engine that has ended to the next one.
+
+    Take the memory from all tensors: hooks and cycles that nothing ends keep GiBs. And stage 3 has put a slower Python
+    function in the place of torch's linear, which "will persist unless manually reset".
+    """
+    functional.linear = _LINEAR
+    gc.unfreeze()
     gc.collect()
     for each in gc.get_objects():
         # Some tensors have no device, and some storages cannot be resized.

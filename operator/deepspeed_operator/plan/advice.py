@@ -20,9 +20,8 @@ from deepspeed_operator.plan.steptime import StepTime, step_time
 
 # A smaller gain is within what predictions get wrong, 9 % at the median: docs/plan.md.
 WORTHWHILE: Final = 1.1
-# What one more key must gain over the same change without it: single-root reduces at stage 1, predicted to gain 10 %
-# over TCP, gained nothing there.
-_FOR_ANOTHER_KEY: Final = 1.1
+# What one more key must gain over the same change without it: it costs a user some thought.
+_FOR_ANOTHER_KEY: Final = 1.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ def _plainest(ranked: Sequence[Alternative]) -> Iterator[Alternative]:
 
 
 def _is_needless(each: Alternative, other: Alternative) -> bool:
-    # What needs less memory has its use; but a smaller micro batch computes slower by what is not predicted.
+    # What needs less memory has its use; but a smaller micro batch computes slower, which only a calibration foresees.
     if other.plan.memory.needed > each.plan.memory.needed and other.plan.micro <= each.plan.micro:
         return False
     keys = len(other.change.values) - len(each.change.values)

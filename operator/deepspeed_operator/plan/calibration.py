@@ -4,13 +4,15 @@ The run is JSON lines, as bench/gpu writes them, in seconds, and bytes of a grou
   {"fabric": "tcp8", "world": 2, "collectives": [{"collective": "all-reduce", "bytes": 268435456, "seconds": 0.12}, …]}
   {"fabric": "tcp8", "world": 2, "deepspeed": "0.19.8", "ds_config": {…}, "model_config": {…}, "micro": 4,
    "accumulation": 2, "step_seconds": [1.9, …], "phases": [[forward, backward, step] of each micro step]}
-Needed are the sweep and steps with accumulation 2 at stages 0, 2 and 3; two of stage 3 with other limits tell what a
-gather costs apart from a module.
+Lines about the same configuration are one measurement: their medians count. Needed are the sweep and steps with
+accumulation 2 at stages 0, 2 and 3. Another micro batch at stage 0 tells what of its passes is not its samples', other
+limits at stage 3 what a gather costs apart from a module, single roots what their reduction costs.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Any, Final
 
 from deepspeed_operator.dsconfig.setup import Setup
@@ -66,45 +68,75 @@ def calibrated(lines: Sequence[Mapping[str, Any]], fabric: str) -> Calibration:
     """Return what the lines about a fabric tell."""
     mine = [line for line in lines if line.get("fabric") == fabric]
     sweep = _sweep(mine)
-    runs = [_run(line) for line in mine if "phases" in line]
-    sample = _sample(runs)
+    runs = list(_runs([line for line in mine if "phases" in line]))
+    launch, sample = _passes(runs)
     reduction: dict[Work, float] = {Work.GATHERED: 0.0}
     update: dict[Work, float] = {}
     for work in Work:
-        run = next((each for each in runs if each.work is work), None)
-        if run is None:
+        same = [run for run in runs if run.work is work]
+        if not same and work is Work.ROOTED:
+            reduction[work], update[work] = reduction[Work.DIVIDED], update[Work.DIVIDED]
+            continue
+        if not same:
             raise UnusableCalibrationError(f"fabric {fabric}: nothing was measured at {work}")
-        update[work] = max(0.0, run.step - _sent(run, sweep, after=True)) / updated(run.setup, run.model)
+        update[work] = mean(
+            max(0.0, run.step - _sent(run, sweep, after=True)) / updated(run.setup, run.model) for run in same
+        )
         if work is not Work.GATHERED:
-            copied = reductions(run.setup, run.accumulation) * run.model.trained
-            reduction[work] = _rest(run, sample, sweep) / copied
-    gather, module, gathering = _stage_3([run for run in runs if run.work is Work.GATHERED], sample, sweep)
+            reduction[work] = mean(
+                (_beside_computing(run, launch, sample) - _sent(run, sweep, after=False))
+                / (reductions(run.setup, run.accumulation) * run.model.trained)
+                for run in same
+            )
+    gathered = [run for run in runs if run.work is Work.GATHERED]
+    gather, module, gathering = _stage_3(gathered, sweep, [_beside_computing(run, launch, sample) for run in gathered])
     first = runs[0]
     facts = (
         Fact("fabric", fabric, Source.MEASURED),
         Fact("forward and backward pass of a sample, s", round(sample, 5), Source.MEASURED),
+        Fact("beside that for each micro step, s", round(launch, 5), Source.MEASURED),
         Fact("optimizer step at stage 0, s", round(update[Work.WHOLE] * first.model.trained, 4), Source.MEASURED),
         Fact("stage 3's work for a module, s", round(module, 6), Source.MEASURED),
     )
     link: Link = sweep
-    costs = Costs(sample, reduction, update, gather, module, Links(link, link), facts, gathering, waits=True)
+    links = Links(link, link)
+    costs = Costs(sample, reduction, update, gather, module, links, facts, gathering, waits=True, launch=launch)
     return Calibration(fabric, costs, first.model)
 
 
 def _sweep(lines: Sequence[Mapping[str, Any]]) -> Sweep:
-    points: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, dict[float, list[float]]] = {}
     swept = [line for line in lines if "collectives" in line]
     for each in (each for line in swept for each in line["collectives"]):
-        points.setdefault(str(each["collective"]), []).append((float(each["bytes"]), float(each["seconds"])))
+        sizes = points.setdefault(str(each["collective"]), {})
+        sizes.setdefault(float(each["bytes"]), []).append(float(each["seconds"]))
     if len(points.get(ALL_REDUCE, ())) < 2 or any(len(each) < 2 for each in points.values()):
         raise UnusableCalibrationError("each collective is needed at two sizes at least, and all-reduce among them")
-    return Sweep(int(swept[0]["world"]), {name: tuple(sorted(each)) for name, each in points.items()})
+    medians = {
+        name: tuple((size, median(seconds)) for size, seconds in sorted(sizes.items()))
+        for name, sizes in points.items()
+    }
+    return Sweep(int(swept[0]["world"]), medians)
 
 
-def _run(line: Mapping[str, Any]) -> _Run:
+def _runs(lines: Sequence[Mapping[str, Any]]) -> Iterator[_Run]:
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        alike.setdefault(json.dumps([line["ds_config"], line["micro"], line["accumulation"]]), []).append(line)
+    for each in alike.values():
+        yield _run(each)
+
+
+def _run(lines: Sequence[Mapping[str, Any]]) -> _Run:
+    """Return the medians of all lines about a configuration."""
+    line = lines[0]
     model = from_hugging_face(line["model_config"])
     setup = setup_of(line["ds_config"], int(line["world"]), str(line["deepspeed"]))
-    accumulation, phases = int(line["accumulation"]), line["phases"]
+    accumulation = int(line["accumulation"])
+    phases = [
+        [median(seconds) for seconds in zip(*micro_steps, strict=True)]
+        for micro_steps in zip(*(each["phases"] for each in lines), strict=True)
+    ]
     step = sum(step for _, _, step in phases)
     return _Run(
         setup=setup,
@@ -114,29 +146,37 @@ def _run(line: Mapping[str, Any]) -> _Run:
         accumulation=accumulation,
         first=sum(phases[0][:2]),
         # Of whole steps, which were not waited for phase by phase, and more of which were measured.
-        passes=median(line["step_seconds"]) - step,
+        passes=median(seconds for each in lines for seconds in each["step_seconds"]) - step,
         step=step,
     )
 
 
-def _sample(runs: Sequence[_Run]) -> float:
-    """Seconds of a sample's two passes: at stage 0, micro steps before the last one only compute."""
-    for run in runs:
-        if run.work is Work.WHOLE and run.accumulation > 1:
-            return run.first / run.micro
-    raise UnusableCalibrationError("stage 0 with accumulation 2 is needed: its first micro step only computes")
+def _passes(runs: Sequence[_Run]) -> tuple[float, float]:
+    """Seconds of a micro step's two passes whatever its samples, and of each sample: a line through what was measured.
+
+    At stage 0, micro steps before the last one only compute.
+    """
+    times = dict(sorted((run.micro, run.first) for run in runs if run.work is Work.WHOLE and run.accumulation > 1))
+    if not times:
+        raise UnusableCalibrationError("stage 0 with accumulation 2 is needed: its first micro step only computes")
+    (few, less), (many, more) = next(iter(times.items())), list(times.items())[-1]
+    if few == many:
+        return 0.0, less / few
+    sample = (more - less) / (many - few)
+    launch = less - few * sample
+    return (launch, sample) if launch > 0 else (0.0, less / few)
 
 
 def _sent(run: _Run, sweep: Sweep, *, after: bool) -> float:
     return sum(sweep.seconds(term) for term in run.traffic.terms if term.after is after)
 
 
-def _rest(run: _Run, sample: float, sweep: Sweep) -> float:
-    """Seconds of the passes that are neither computing nor sending, where nothing overlaps."""
-    return run.passes - run.accumulation * run.micro * sample - _sent(run, sweep, after=False)
+def _beside_computing(run: _Run, launch: float, sample: float) -> float:
+    """Seconds of the passes that are not computing."""
+    return run.passes - run.accumulation * (launch + run.micro * sample)
 
 
-def _stage_3(runs: Sequence[_Run], sample: float, sweep: Sweep) -> tuple[float, float, float]:
+def _stage_3(runs: Sequence[_Run], sweep: Sweep, beside: Sequence[float]) -> tuple[float, float, float]:
     """Return the seconds of a gathered tensor and of a visited module, and how well it sends while it computes.
 
     Where the network is what it waits for, there is nothing to learn of the former; elsewhere, nothing of the latter.
@@ -147,8 +187,7 @@ def _stage_3(runs: Sequence[_Run], sample: float, sweep: Sweep) -> tuple[float, 
     if sent > _NETWORK_BOUND * passes:
         return 0.0, 0.0, passes / sent
     counted = [
-        (*visits(run.setup, run.model, run.accumulation), run.passes - run.accumulation * run.micro * sample)
-        for run in runs
+        (*visits(run.setup, run.model, run.accumulation), seconds) for run, seconds in zip(runs, beside, strict=True)
     ]
     tensors, modules, rest = counted[0]
     for others, visited, more in counted[1:]:

@@ -87,7 +87,7 @@ def _terms(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Ite
     elif stage < 3:
         times = accumulation if stage == 2 else 1
         how = f"gradients, at each of {accumulation} micro steps" if stage == 2 else "gradients, once a step"
-        collective = REDUCE if _to_single_ranks(setup) else ALL_REDUCE
+        collective = REDUCE if to_single_ranks(setup) else ALL_REDUCE
         yield Term(collective, reduced * times, how, groups.data, buckets * times)
         gathers = -(-trained // int(setup.value(ZERO, "allgather_bucket_size") or _BUCKET))
         yield Term(ALL_GATHER, trained * width, "parameters after the step", groups.data, gathers, after=True)
@@ -106,7 +106,7 @@ def _parts(setup: Setup) -> int:
     return division.tensor * division.pipeline * division.expert
 
 
-def _to_single_ranks(setup: Setup) -> bool:
+def to_single_ranks(setup: Setup) -> bool:
     """Whether parts of a bucket are reduced to the ranks that own them, and not all to all."""
     asked = setup.on(ZERO, "reduce_scatter") and not setup.on(ZERO, "use_multi_rank_bucket_allreduce")
     return asked and setup.on(ZERO, "contiguous_gradients") and not summed_by_bf16_optimizer(setup)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.plan.communication import to_single_ranks
 from deepspeed_operator.plan.devices import Device
 from deepspeed_operator.plan.links import Link, Links
 from deepspeed_operator.plan.model import Fact, Model, Source
@@ -16,16 +17,20 @@ class Work(StrEnum):
 
     WHOLE = "stage 0"
     DIVIDED = "stages 1 and 2"
+    ROOTED = "stages 1 and 2 with use_multi_rank_bucket_allreduce: false"
     GATHERED = "stage 3"
 
 
 def work_of(setup: Setup) -> Work:
+    if setup.stage in (1, 2) and to_single_ranks(setup):
+        return Work.ROOTED
     return (Work.WHOLE, Work.DIVIDED, Work.DIVIDED, Work.GATHERED)[setup.stage]
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds: `sample` of one sample's forward and backward pass, `reduction` of a parameter that is reduced,
+    """Seconds: `sample` of one sample's forward and backward pass, beside `launch` for the passes of each micro step
+    whatever its samples; `reduction` of a parameter that is reduced,
     `update` of a parameter that the rank's optimizer updates, `gather` of a parameter tensor that stage 3 gathers,
     `module` of a module that it visits. `gathering`: how many times what was measured of each collective alone takes
     what stage 3 sends while it computes; `waits`: `gather` was measured on this network, waiting for it included.
@@ -40,6 +45,7 @@ class Costs:
     facts: tuple[Fact, ...]
     gathering: float = 1.0
     waits: bool = False
+    launch: float = 0.0
 
     def within(self, inside: Link | None) -> "Costs":
         """Return the same with another link between the GPUs of a node: what was measured is between nodes."""
@@ -49,10 +55,10 @@ class Costs:
 # Share of the peak that Llama-like models reach in plain PyTorch: 41 % was measured of 1.3 B parameters on an H100.
 _UTILIZATION: Final = 0.4
 # Bytes that pass through a GPU's memory for each parameter, as measured on an H200; most of it is copies.
-_UPDATE: Final = {Work.WHOLE: 210, Work.DIVIDED: 250, Work.GATHERED: 250}
-_REDUCTION: Final = {Work.WHOLE: 35, Work.DIVIDED: 30, Work.GATHERED: 0}
+_UPDATE: Final = {Work.WHOLE: 210, Work.DIVIDED: 250, Work.ROOTED: 250, Work.GATHERED: 250}
+_REDUCTION: Final = {Work.WHOLE: 35, Work.DIVIDED: 30, Work.ROOTED: 30, Work.GATHERED: 0}
 # Of Python, whatever the GPU: for each tensor that is put into a bucket, that is gathered, for each module visited.
-_BUCKETED: Final = {Work.WHOLE: 0.0, Work.DIVIDED: 120e-6, Work.GATHERED: 0.0}
+_BUCKETED: Final = {Work.WHOLE: 0.0, Work.DIVIDED: 120e-6, Work.ROOTED: 120e-6, Work.GATHERED: 0.0}
 _GATHER: Final = 360e-6
 _MODULE: Final = 690e-6
 

@@ -63,8 +63,10 @@ def step_time(
     # Ranks that share a sample or a model share its computing.
     ranks = division.tensor * division.pipeline * division.sequence
     passes = _CHECKPOINTED if model.usage.checkpointing else 1
-    compute = accumulation * micro * costs.sample * passes / ranks
+    compute = accumulation * (costs.launch + micro * costs.sample) * passes / ranks
     work = zero_work(setup, model, costs, accumulation)
+    if work < 0:  # a sweep's single calls took longer than the same calls in a step: the network's time is less
+        during, work = max(0.0, during + work), 0.0
     if overlaps(setup) and costs.waits:
         waited = min(during, visits(setup, model, accumulation)[0] * costs.gather)
         during = waited + max(0.0, during * costs.gathering - compute - work)

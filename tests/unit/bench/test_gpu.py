@@ -1,10 +1,13 @@
 """What the GPU benchmarks measure is what they say, and what the planner and the judge can read."""
 
 import itertools
+from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.gpu.configurations import TABLES, Configuration, chosen
+from bench.gpu.expectations import RECIPE
 from deepspeed_operator.plan.model import from_hugging_face
 
 ALL = {each.name: each for table in TABLES.values() for each in table()}
@@ -27,6 +30,11 @@ def test_nothing_that_is_timed_was_learned_from() -> None:
     timed = {each.name for each in TABLES["timing"]()}
     assert article <= timed
     assert not timed & known
+
+
+def test_the_recipe_is_among_what_is_timed() -> None:
+    written = yaml.safe_load((Path(__file__).parents[3] / "bench/gpu/recipe.yaml").read_text())["spec"]
+    assert written["dsConfig"].items() <= ALL[RECIPE].ds_config().items()
 
 
 def test_patterns_choose_by_name() -> None:

@@ -39,6 +39,24 @@ def test_the_articles_gain_is_divided_between_accumulation_and_zero() -> None:
     assert list(tables.article(measured))[2] == "| nvlink | 40.00 | 64.00 | 32.00 | 53.33 | +33% | +60% | -17% |"
 
 
+def test_rounds_of_a_configuration_are_one_measurement() -> None:
+    rounds = [timed("large-s0-g1", 1.0), timed("large-s1-g1", 2.0), timed("large-s0-g1", 1.2)]
+    found = tables.pooled(rounds)
+    assert [(each["name"], each["median"], each["runs"]) for each in found] == [
+        ("large-s0-g1", 1.1, [1.0, 1.2]),
+        ("large-s1-g1", 2.0, [2.0]),
+    ]
+
+
+def test_the_recipe_stands_beside_what_was_advised_instead() -> None:
+    measured = tables.pooled([timed("large-s2-g4", 6.0), timed("large-s0-g4", 2.5), timed("large-s0-g4", 1.5)])
+    advice = {"fabric": "tcp8", "advice": 1, "name": "large-s0-g4", "gain": 3.3}
+    assert list(tables.recipe(measured, [predicted("large-s2-g4", 6.6), advice]))[2:] == [
+        "| tcp8 | large-s2-g4 |  | 6.000 | 5.33 |  |  |  |",
+        "| tcp8 | large-s0-g4 | 1 | 2.500 1.500 | 16.00 | ×3.00 | ×3.30 | +10.0% |",
+    ]
+
+
 def test_traffic_is_compared_by_collective() -> None:
     size = 1_345_423_360 * 2
     traffic = [

@@ -18,6 +18,7 @@ LLAMA: dict[str, Any] = {
     "vocab_size": 32000,
 }
 MODEL = from_hugging_face(LLAMA)
+SINGLE_ROOTS = {"use_multi_rank_bucket_allreduce": False}
 NOTHING_STAYS = {"stage3_max_live_parameters": 0, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0}
 _SIZES = (2**18, 2**22, 2**25, 2**28, 2**30)
 
@@ -36,13 +37,14 @@ def costs(rate: float, latency: float = 30e-6) -> Costs:
     link = Bandwidth(rate, latency)
     return Costs(
         sample=0.022,
-        reduction={Work.WHOLE: 5e-12, Work.DIVIDED: 12e-12, Work.GATHERED: 0.0},
-        update={Work.WHOLE: 70e-12, Work.DIVIDED: 90e-12, Work.GATHERED: 110e-12},
+        reduction={Work.WHOLE: 5e-12, Work.DIVIDED: 12e-12, Work.ROOTED: 4e-12, Work.GATHERED: 0.0},
+        update={Work.WHOLE: 70e-12, Work.DIVIDED: 90e-12, Work.ROOTED: 90e-12, Work.GATHERED: 110e-12},
         gather=200e-6,
         module=450e-6,
         links=Links(link, link),
         facts=(),
         waits=True,
+        launch=0.009,
     )
 
 
@@ -59,7 +61,11 @@ def run(fabric: str, costs: Costs) -> list[dict[str, Any]]:
     """The lines of bench/gpu."""
     about = {"fabric": fabric, "world": 2, "deepspeed": "0.19.8"}
     configs = [configuration(stage, 2) for stage in (0, 2, 3)]
-    configs.append(configuration(3, 2, **NOTHING_STAYS))
+    configs += [
+        configuration(0, 2, micro=16),
+        configuration(2, 2, **SINGLE_ROOTS),
+        configuration(3, 2, **NOTHING_STAYS),
+    ]
     return [
         {**about, "collectives": list(_sweep(costs))},
         *({**about, **_measured(config, costs)} for config in configs),
@@ -82,13 +88,14 @@ def _measured(config: dict[str, Any], costs: Costs) -> dict[str, Any]:
     traffic = communication(setup, MODEL, 2, slots=1)
     after = sum(costs.links.seconds(term) or 0 for term in traffic.terms if term.after)
     passes, step = time.seconds - time.update - after, time.update + after
-    plain = 4 * costs.sample
+    micro = config["train_micro_batch_size_per_gpu"]
+    plain = costs.launch + micro * costs.sample
     first = plain if setup.stage == 0 else passes / 2
     phases = [[first / 3, first * 2 / 3, 0.0], [first / 3, passes - first * 4 / 3, step]]
     return {
         "ds_config": config,
         "model_config": LLAMA,
-        "micro": 4,
+        "micro": micro,
         "accumulation": 2,
         "step_seconds": [time.seconds, time.seconds * 1.01, time.seconds * 0.99],
         "phases": phases,

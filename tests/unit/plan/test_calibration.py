@@ -1,18 +1,17 @@
-"""From one run of three configurations, the times of all others."""
+"""From one run of a few configurations, the times of all others."""
 
 import pytest
 
 from deepspeed_operator.plan.calibration import UnusableCalibrationError, calibrated, fabrics
-from deepspeed_operator.plan.costs import Costs
+from deepspeed_operator.plan.costs import Costs, Work
 from deepspeed_operator.plan.model import Source
-from tests.unit.plan.machine import NOTHING_STAYS, configuration, costs, run, time_of
+from tests.unit.plan.machine import NOTHING_STAYS, SINGLE_ROOTS, configuration, costs, run, time_of
 
 FAST, SLOW = costs(292e9), costs(2e9)
-ROOTS = {"use_multi_rank_bucket_allreduce": False}
 OTHERS = {
     **{f"stage {stage}, accumulation {steps}": configuration(stage, steps) for stage in range(4) for steps in (1, 4)},
-    "stage 1, single roots": configuration(1, 4, **ROOTS),
-    "stage 2, single roots": configuration(2, 4, **ROOTS),
+    "stage 1, single roots": configuration(1, 4, **SINGLE_ROOTS),
+    "stage 2, single roots": configuration(2, 4, **SINGLE_ROOTS),
     "stage 3, nothing stays": configuration(3, 4, **NOTHING_STAYS),
     "stage 2, larger micro batch": configuration(2, 1, micro=16),
 }
@@ -31,6 +30,28 @@ def test_a_gather_and_a_module_are_told_apart() -> None:
     found = calibrated(run("fabric", FAST), "fabric").costs
     assert found.gather == pytest.approx(FAST.gather, rel=0.05)
     assert found.module == pytest.approx(FAST.module, rel=0.05)
+
+
+def test_a_micro_batch_that_was_measured_alone_counts_by_its_samples() -> None:
+    lines = [line for line in run("fabric", FAST) if line.get("micro") != 16]
+    found = calibrated(lines, "fabric").costs
+    assert found.launch == 0
+    assert found.sample == pytest.approx(FAST.sample + FAST.launch / 4)
+
+
+def test_single_roots_that_were_not_measured_cost_what_other_reductions_do() -> None:
+    rooted = {"stage": 2, **SINGLE_ROOTS}
+    lines = [line for line in run("fabric", FAST) if line.get("ds_config", {}).get("zero_optimization") != rooted]
+    reduction = calibrated(lines, "fabric").costs.reduction
+    assert reduction[Work.ROOTED] == reduction[Work.DIVIDED]
+
+
+def test_of_a_configuration_measured_in_rounds_the_medians_count() -> None:
+    lines = run("fabric", FAST)
+    slow = [{**line, "step_seconds": [each * 3 for each in line.get("step_seconds", [])]} for line in lines[1:]]
+    quiet = calibrated([*lines, *lines, *slow], "fabric").costs
+    assert quiet.sample == pytest.approx(FAST.sample)
+    assert quiet.module == pytest.approx(FAST.module, rel=0.1)
 
 
 def test_only_the_fabric_that_is_asked_for_counts() -> None:

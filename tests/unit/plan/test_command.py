@@ -152,11 +152,11 @@ def test_a_network_has_a_number_or_a_name() -> None:
 def test_a_calibration_is_shown_as_measured_and_names_its_fabrics() -> None:
     file = ROOT / "bench/gpu/results/calibration.jsonl"
     recipe = ROOT / "bench/gpu/recipe.yaml"
-    found = recorded(recipe, "--calibration", file, "--fabric", "tcp8")
-    assert {"name": "fabric", "value": "tcp8", "source": "Measured"} in found["facts"]
+    found = recorded(recipe, "--calibration", file, "--fabric", "nvlink")
+    assert {"name": "fabric", "value": "nvlink", "source": "Measured"} in found["facts"]
     result = dsjob("plan", recipe, "--calibration", file)
     assert result.exit_code == 2
-    assert "--fabric must be one of nvlink, tcp8" in result.stderr
+    assert "--fabric must be one of nvlink, tcp" in result.stderr
 
 
 def test_a_calibration_of_another_model_is_refused() -> None:
