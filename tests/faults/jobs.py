@@ -41,8 +41,9 @@ class Jobs:
     api: Api
     namespace: str
 
-    def apply(self, name: str = "pretrain", nodes: int = 2) -> None:
-        self.api.request("POST", self._jobs(), manifest(name, nodes))
+    def apply(self, name: str = "pretrain", nodes: int = 2, **spec: Any) -> None:
+        job = manifest(name, nodes)
+        self.api.request("POST", self._jobs(), {**job, "spec": {**job["spec"], **spec}})
 
     def status(self, name: str = "pretrain") -> Json:
         return self.api.request("GET", self._jobs(name)).get("status", {})

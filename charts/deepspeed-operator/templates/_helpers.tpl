@@ -41,7 +41,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* What the operator may do in a namespace with DeepSpeedJobs. Nothing reads Secrets or nodes. */}}
+{{/* What the operator may do in a namespace with DeepSpeedJobs. Nothing reads Secrets. */}}
 {{- define "operator.rules" -}}
 - apiGroups: [deepspeed-operator.dev]
   resources: [deepspeedjobs]

@@ -299,7 +299,8 @@ class DeepSpeedJobSpec(Model):
     gpu_memory: Annotated[int | str, IntOrString(QUANTITY_PATTERN)] | None = Field(
         default=None,
         description="Memory of one GPU. Unset: taken from template's node selector or affinity, where it names a GPU "
-        "(nvidia.com/gpu.memory, nvidia.com/gpu.product, cloud.google.com/gke-accelerator). Example: 80Gi",
+        "(nvidia.com/gpu.memory, nvidia.com/gpu.product, cloud.google.com/gke-accelerator), else from such labels of "
+        "the nodes, if the operator may read them. Example: 80Gi",
     )
     admission: Admission = Field(
         default=Admission.ALWAYS,

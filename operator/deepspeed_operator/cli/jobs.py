@@ -14,7 +14,6 @@ from deepspeed_operator.cli.explanation import explained
 from deepspeed_operator.cli.report import Options, Placed, Report, gravest_first, placed, problems
 from deepspeed_operator.cli.schema import schema_findings
 from deepspeed_operator.cli.sources import Content, Item, values
-from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
 from deepspeed_operator.render.image import declared_version
@@ -80,7 +79,7 @@ def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation,
     if found is not None and job.spec.ds_config_from is not None:
         maps[job.spec.ds_config_from.config_map] = ConfigMapContent(found.data, _NOW)
     verdict = judge(Observed(job, (), Facts(config_maps=maps), _NOW), installation, accelerator=accelerator)
-    assert not isinstance(verdict, ReadConfigMap), "its answer is among the facts"
+    assert isinstance(verdict, Judgement), "what it asks is among the facts"
     return verdict
 
 

@@ -13,10 +13,11 @@ from deepspeed_operator.controller.cache import PodCache
 from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.memory import JobMemory, now
+from deepspeed_operator.controller.nodes import NodeLabels
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.trials import Trials
-from deepspeed_operator.reconcile.actions import ConfirmMissing, Question, ReadAgent, ReadConfigMap, TryPod
-from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent
+from deepspeed_operator.reconcile.actions import ConfirmMissing, FindGpus, Question, ReadAgent, ReadConfigMap, TryPod
+from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, FoundGpus
 from deepspeed_operator.reconcile.pods import pod_view
 from deepspeed_operator.reconcile.transport import transport_of
 
@@ -31,6 +32,7 @@ class Questions:
         self._client = client
         self._pods = pods
         self._trials = Trials(client)
+        self._nodes = NodeLabels(client)
         self._agents = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=AGENTS_AT_A_TIME, force_close=True),
             timeout=aiohttp.ClientTimeout(total=AGENT_SECONDS),
@@ -49,6 +51,9 @@ class Questions:
                 memory.facts = replace(memory.facts, config_maps=known)
             case TryPod():
                 memory.facts = replace(memory.facts, trial=await self._trials.ask(job.metadata.namespace, question))
+            case FindGpus(wanted):
+                kinds = wanted.kinds(await self._nodes.all())
+                memory.facts = replace(memory.facts, gpus=FoundGpus(wanted, kinds, now()))
             case ReadAgent(attempt, address, port):
                 before = memory.facts.agent
                 report = await self._read_agent(job, attempt, address, port)

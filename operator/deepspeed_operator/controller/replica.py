@@ -56,7 +56,12 @@ class Replica:
             leadership=self._leadership,
             questions=self._questions,
             creation=PodCreation(self.client, jobs, pods, self._leadership, in_flight=settings.in_flight),
-            installation=Installation(agent_archive(), settings.worker_image, settings.worker_deepspeed_version),
+            installation=Installation(
+                agent_archive(),
+                settings.worker_image,
+                settings.worker_deepspeed_version,
+                reads_nodes=settings.reads_nodes,
+            ),
         )
 
     def watchers(self) -> Iterator[Part]:

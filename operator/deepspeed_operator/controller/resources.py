@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A namespaced kind."""
+    """A kind; one that is not namespaced has its path without a namespace."""
 
     api_version: str
     kind: str
@@ -24,6 +24,7 @@ class Resource:
 
 
 JOBS = Resource(API_VERSION, KIND, PLURAL)
+NODES = Resource("v1", "Node", "nodes")
 PODS = Resource("v1", "Pod", "pods")
 CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 SERVICES = Resource("v1", "Service", "services")

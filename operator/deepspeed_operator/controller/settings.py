@@ -40,6 +40,7 @@ class Settings:
     workers: int = 64
     worker_image: str = ""
     worker_deepspeed_version: str | None = None
+    reads_nodes: bool = False
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
     http_port: int = 8080
     log_format: LogFormat = "plain"
@@ -60,6 +61,7 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         workers=given.workers,
         worker_image=given.worker_image,
         worker_deepspeed_version=given.worker_deepspeed_version or None,
+        reads_nodes=given.read_nodes,
         http_host=given.http_host,
         http_port=given.http_port,
         log_format=given.log_format,
@@ -106,12 +108,14 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("lease-duration", str(leader.lease_duration), "seconds until a silent leader is replaced", int)
     add("renew-deadline", str(leader.renew_deadline), "seconds without renewal after which the leader gives up", float)
     add("retry-period", str(leader.retry_period), "seconds between renewals", float)
-    parser.add_argument(
-        "--leader-election",
-        action=argparse.BooleanOptionalAction,
-        default=environment.get(f"{_PREFIX}LEADER_ELECTION", "true").lower() not in {"false", "0", "no"},
-        help="hold a Lease while writing; off only where nothing else can run",
-    )
+
+    def switch(flag: str, default: bool, meaning: str) -> None:
+        value = environment.get(_PREFIX + flag.upper().replace("-", "_"), str(default)).lower()
+        on = value not in {"false", "0", "no"}
+        parser.add_argument(f"--{flag}", action=argparse.BooleanOptionalAction, default=on, help=meaning)
+
+    switch("read-nodes", own.reads_nodes, "list nodes where a job does not say its GPUs' memory: their labels tell it")
+    switch("leader-election", leader.enabled, "hold a Lease while writing; off only where nothing else can run")
     return parser
 
 

@@ -26,19 +26,21 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryFit:
-    """`open`: what could make it otherwise, where the answer is Unknown."""
+    """`open`: what could make it otherwise, where the answer is Unknown; `source`: who says the GPU's capacity."""
 
     fit: Fit
     memory: Memory
     capacity: int
     open: tuple[str, ...] = ()
+    source: str = ""
 
     def __str__(self) -> str:
         """One sentence for status: the phase, its largest term, the sum, and what is open."""
         peak = self.memory.peak
         items = ", ".join(f"{item.what} {gib(item.size)}" for item in peak.items)
+        source = f" ({self.source})" if self.source else ""
         need = (
-            f"{gib(self.memory.needed)} of a GPU's {gib(self.capacity)}: most in the {peak.name}, where "
+            f"{gib(self.memory.needed)} of a GPU's {gib(self.capacity)}{source}: most in the {peak.name}, where "
             f"{peak.largest.what} take most ({items}), and {gib(self.memory.outside.size)} for CUDA and NCCL"
         )
         match self.fit:

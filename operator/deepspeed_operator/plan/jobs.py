@@ -1,7 +1,7 @@
 """The memory of a job, from its spec."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deepspeed_operator.api.quantity import bytes_of
@@ -13,8 +13,8 @@ from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.versions import judge_of
 from deepspeed_operator.plan.accelerators import CPU, accelerator_of
 from deepspeed_operator.plan.facts import model_of
-from deepspeed_operator.plan.fit import MemoryFit, fit_of
-from deepspeed_operator.plan.gpus import gpu_memory
+from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
+from deepspeed_operator.plan.gpus import Gpus
 from deepspeed_operator.plan.host import host_memory
 from deepspeed_operator.plan.model import Model, UnknownModelError
 from deepspeed_operator.plan.reading import setup_of
@@ -86,15 +86,25 @@ def case_of(
     return Case(config, model, batch.micro_per_gpu, batch.accumulation, world.size, judge.version, parallelism)
 
 
-def plan_memory(case: Case | Missing, spec: DeepSpeedJobSpec) -> MemoryFit | Missing:
-    """Return whether a job's memory is enough, or why that cannot be said."""
+def plan_memory(case: Case | Missing, gpus: Gpus | None) -> MemoryFit | Missing:
+    """Return whether a job's memory is enough, or why that cannot be said.
+
+    Of GPUs that differ, the smallest decides that it is, and the largest that it is not.
+    """
     if isinstance(case, Missing):
         return case
-    capacity = gpu_memory(spec)
-    if capacity is None:
-        need = f"it needs about {gib(case.fit(1).memory.needed)} of a GPU, whose memory is not known"
+    if gpus is None or not gpus.smallest:
+        unknown = f", and nodes have {gpus.kinds[0].name}" if gpus is not None and gpus.kinds[0].name else ""
+        need = f"it needs about {gib(case.fit(1).memory.needed)} of a GPU, whose memory is not known{unknown}"
         return Missing("spec.gpuMemory", need)
-    return case.fit(capacity)
+    least, most = case.fit(gpus.smallest), case.fit(gpus.largest)
+    if least.fit is Fit.YES or gpus.smallest == gpus.largest:
+        found = least
+    elif most.fit is Fit.NO:
+        found = most
+    else:
+        found = replace(least, fit=Fit.UNKNOWN, open=(*least.open, "which of the GPUs its ranks get"))
+    return replace(found, source=gpus.told(found.capacity))
 
 
 def pod_limit(spec: DeepSpeedJobSpec) -> int | None:

@@ -12,6 +12,7 @@ class Source(StrEnum):
 
     DECLARED = "Declared"
     HUGGING_FACE_CONFIG = "HuggingFaceConfig"
+    NODE_LABELS = "NodeLabels"
     MEASURED = "Measured"
     ASSUMED = "Assumed"
 

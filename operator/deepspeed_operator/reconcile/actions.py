@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from deepspeed_operator.api.status import DeepSpeedJobStatus
+from deepspeed_operator.plan.gpus import Wanted
 
 Manifest = dict[str, Any]
 
@@ -14,6 +15,13 @@ class ReadConfigMap:
     """Fill `facts.config_maps[name]`, then reconcile again."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindGpus:
+    """Fill `facts.gpus` from the labels of all nodes, as minutes ago at most, then reconcile again."""
+
+    wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ class DeleteConfigMap:
     name: str
 
 
-Question = ReadConfigMap | TryPod | ReadAgent | ConfirmMissing
+Question = ReadConfigMap | FindGpus | TryPod | ReadAgent | ConfirmMissing
 Action = Question | Ensure | CreatePods | DeletePod | DeleteConfigMap
 
 

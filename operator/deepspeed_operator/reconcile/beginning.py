@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Level, State, Workers, World
-from deepspeed_operator.reconcile.actions import JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
+from deepspeed_operator.reconcile.actions import FindGpus, JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished
 from deepspeed_operator.reconcile.configuration import SOURCE_REREAD
 from deepspeed_operator.reconcile.judge import Judgement, judge
@@ -26,7 +26,7 @@ RETRY_INVALID: Final = timedelta(minutes=5)
 def begin_run(observed: Observed, installation: Installation) -> Outcome:
     """Judge the run that spec asks for, and record it. Until then an earlier run's pods are left alone."""
     judged = judge(observed, installation)
-    if isinstance(judged, ReadConfigMap):
+    if isinstance(judged, ReadConfigMap | FindGpus):
         return unchanged(observed, judged)
     if not judged.accepted:
         retry = observed.now + SOURCE_REREAD if observed.job.spec.ds_config_from is not None else None

@@ -9,11 +9,12 @@ from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
 from deepspeed_operator.dsconfig.migration import news
 from deepspeed_operator.dsconfig.source import format_findings
 from deepspeed_operator.plan.accelerators import accelerator_of
-from deepspeed_operator.plan.jobs import case_of, declared_parallelism
+from deepspeed_operator.plan.jobs import Case, case_of, declared_parallelism
 from deepspeed_operator.plan.world import world_of
-from deepspeed_operator.reconcile.actions import ReadConfigMap
+from deepspeed_operator.reconcile.actions import FindGpus, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict
 from deepspeed_operator.reconcile.configuration import Configuration, Unusable, configuration
+from deepspeed_operator.reconcile.gpus import ask_nodes, known_gpus
 from deepspeed_operator.reconcile.memory import stated
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.statement import accepted
@@ -44,7 +45,7 @@ class Judgement:
 
 def judge(
     observed: Observed, installation: Installation, *, accelerator: str | None = None
-) -> Judgement | ReadConfigMap:
+) -> Judgement | ReadConfigMap | FindGpus:
     """Judge the job as its spec stands now, or return the question to ask first.
 
     `accelerator`, in DeepSpeed's words, is taken instead of what the template tells.
@@ -81,7 +82,10 @@ def judge(
     memory = None
     if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
         case = case_of(spec, source.values, world, judged.batch, version)
-        memory, found = stated(case, spec, world.slots_per_node)
+        question = ask_nodes(observed) if installation.reads_nodes and isinstance(case, Case) else None
+        if question is not None:
+            return question
+        memory, found = stated(case, spec, world.slots_per_node, known_gpus(observed))
         findings += found
         reason = Reason.DOES_NOT_FIT
     return _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator, memory=memory)

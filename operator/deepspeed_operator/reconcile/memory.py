@@ -7,13 +7,14 @@ from typing import Final
 from deepspeed_operator.api.spec import Admission, DeepSpeedJobSpec
 from deepspeed_operator.api.status import Failure, Finding, Level
 from deepspeed_operator.plan.fit import ERROR, Fit
-from deepspeed_operator.plan.gpus import gpu_memory
+from deepspeed_operator.plan.gpus import Gpus
 from deepspeed_operator.plan.jobs import Case, Missing, case_of, plan_memory, pod_limit
 from deepspeed_operator.plan.remedies import smallest_change
 from deepspeed_operator.plan.units import GIB, gib
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Statement, Verdict
 from deepspeed_operator.reconcile.configuration import run_configuration
+from deepspeed_operator.reconcile.gpus import known_gpus
 from deepspeed_operator.reconcile.observed import Observed
 
 _REASONS: Final = {Fit.YES: "Fits", Fit.NO: "DoesNotFit", Fit.UNKNOWN: "NotCertain"}
@@ -21,10 +22,12 @@ _OUT_OF_MEMORY: Final = re.compile(r"OutOfMemoryError|CUDA out of memory")
 _CAPACITY: Final = re.compile(r"total capacity of ([0-9.]+) GiB")
 
 
-def stated(case: Case | Missing, spec: DeepSpeedJobSpec, slots: int) -> tuple[Statement, list[Finding]]:
+def stated(
+    case: Case | Missing, spec: DeepSpeedJobSpec, slots: int, gpus: Gpus | None
+) -> tuple[Statement, list[Finding]]:
     """Return the condition MemoryFit, and the findings that go with it; a pod has `slots` ranks."""
     pod = list(_of_the_pod(case, spec, slots)) if isinstance(case, Case) else []
-    planned = plan_memory(case, spec)
+    planned = plan_memory(case, gpus)
     if isinstance(planned, Missing):
         said = Statement("Unknown", "NotKnown", f"{planned.path}: {planned.why}.")
         fix = "Correct spec.model, or remove it."
@@ -59,10 +62,11 @@ def explained(observed: Observed, failure: Failure) -> Failure:
     if case is None:
         return failure
     said = _CAPACITY.search(failure.message)
-    capacity = round(float(said[1]) * GIB) if said else gpu_memory(observed.job.spec)
+    gpus = known_gpus(observed)
+    capacity = round(float(said[1]) * GIB) if said else gpus.smallest if gpus is not None else 0
     peak = case.fit(capacity or 1).memory.peak
     hint = f"Predicted: most memory in the {peak.name}, {peak.largest.what} {gib(peak.largest.size)}"
-    if capacity is not None:
+    if capacity:
         change = smallest_change(case, capacity)
         hint += f"; the smallest change that fits: {change}" if change else "; no single change that is known fits"
     return failure.model_copy(update={"message": f"{cause}. {hint}{newline}{log}"})

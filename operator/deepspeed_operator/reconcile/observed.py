@@ -7,6 +7,7 @@ from typing import Literal
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.transport import Transport
+from deepspeed_operator.plan.gpus import Gpu, Wanted
 from deepspeed_operator.reconcile.pods import PodView
 
 
@@ -15,6 +16,15 @@ class ConfigMapContent:
     """A ConfigMap as it was read; `data` is None if there is none of that name."""
 
     data: Mapping[str, str] | None
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGpus:
+    """The kinds of GPUs on nodes where such pods may land, the smallest first; none where nodes may not be read."""
+
+    wanted: Wanted
+    kinds: tuple[Gpu, ...]
     read_at: datetime
 
 
@@ -55,6 +65,7 @@ class Facts:
     """Answers to earlier questions. They are lost with the process and asked for again."""
 
     config_maps: Mapping[str, ConfigMapContent] = field(default_factory=dict[str, ConfigMapContent])
+    gpus: FoundGpus | None = None
     trial: Trial | None = None
     refusal: Refusal | None = None
     agent: AgentReport | None = None

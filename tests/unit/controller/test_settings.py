@@ -29,6 +29,12 @@ def test_leader_election_can_be_switched(value: str, enabled: bool) -> None:
     assert settings_from(["--no-leader-election"], {}).leader.enabled is False
 
 
+def test_nodes_are_read_only_where_that_is_switched_on() -> None:
+    assert settings_from([], {}).reads_nodes is False
+    assert settings_from([], {"DEEPSPEED_OPERATOR_READ_NODES": "true"}).reads_nodes is True
+    assert settings_from(["--read-nodes"], {}).reads_nodes is True
+
+
 def test_a_bad_variable_is_refused_as_a_bad_flag_is() -> None:
     with pytest.raises(SystemExit):
         settings_from([], {"DEEPSPEED_OPERATOR_HTTP_PORT": "web"})

@@ -7,6 +7,7 @@ from typing import Any
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Condition, ConditionType
+from deepspeed_operator.plan.placement import Node
 from deepspeed_operator.reconcile.actions import (
     Action,
     ConfirmMissing,
@@ -14,6 +15,7 @@ from deepspeed_operator.reconcile.actions import (
     DeleteConfigMap,
     DeletePod,
     Ensure,
+    FindGpus,
     JobEvent,
     Outcome,
     ReadAgent,
@@ -21,7 +23,15 @@ from deepspeed_operator.reconcile.actions import (
     TryPod,
 )
 from deepspeed_operator.reconcile.conditions import condition
-from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, Facts, Observed, Refusal, Trial
+from deepspeed_operator.reconcile.observed import (
+    AgentReport,
+    ConfigMapContent,
+    Facts,
+    FoundGpus,
+    Observed,
+    Refusal,
+    Trial,
+)
 from deepspeed_operator.reconcile.pods import PodView, Termination, pod_view
 from deepspeed_operator.reconcile.reconciler import reconcile
 from deepspeed_operator.render.installation import Installation
@@ -56,9 +66,12 @@ class Simulation:
     refuse_pods: str | None = None
     agent: AgentReport | None = None
     reads: list[datetime] = field(default_factory=list[datetime])
+    nodes: list[Node] | None = None  # None: the installation may not read them
+    node_reads: int = 0
 
     def outcome(self) -> Outcome:
-        return reconcile(Observed(self.job, tuple(self.pods.values()), self.facts, self.now), INSTALLATION)
+        installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
+        return reconcile(Observed(self.job, tuple(self.pods.values()), self.facts, self.now), installation)
 
     def step(self) -> Outcome:
         outcome = self.outcome()
@@ -122,6 +135,9 @@ class Simulation:
                 data = self.config_maps.get(name)
                 content = ConfigMapContent(data, self.now)
                 self.facts = replace(self.facts, config_maps={**self.facts.config_maps, name: content})
+            case FindGpus(wanted):
+                self.node_reads += 1
+                self.facts = replace(self.facts, gpus=FoundGpus(wanted, wanted.kinds(self.nodes or ()), self.now))
             case TryPod(_, digest, _):
                 refusal, invalid = self.trial_refusal or (None, False)
                 self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now))

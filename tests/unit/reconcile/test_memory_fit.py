@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, DeepSpeedJobStatus, State
+from deepspeed_operator.plan.placement import Node
 from tests.unit.reconcile.simulation import Simulation, job
 
 LLAMA: dict[str, Any] = {
@@ -108,6 +109,67 @@ def test_a_gpu_is_known_by_the_nodes_that_the_template_demands() -> None:
     found = simulation(gpuMemory=None, template=template, deepspeedVersion="0.19.8")
     assert said(found)[0] != "Unknown"
     assert "140.4 GiB" in found.condition(ConditionType.MEMORY_FIT).message
+
+
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559", "pool": "h100"}
+T4 = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.memory": "15360", "pool": "t4"}
+SMALL: dict[str, Any] = {"dsConfig": {**CONFIG, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}}
+
+
+def on_nodes(*labels: dict[str, str], **spec: Any) -> Simulation:
+    nodes = [Node(f"node{number}", each) for number, each in enumerate(labels)]
+    started = Simulation(job(**{"model": MODEL, "dsConfig": CONFIG, "slotsPerNode": 4, **spec}), nodes=nodes)
+    started.settle()
+    return started
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "status", "words"),
+    [
+        ([H100, H100], SMALL, "True", "79.6 GiB (NodeLabels: NVIDIA-H100-80GB-HBM3)"),
+        ([H100, T4], SMALL, "Unknown", "15.0 GiB (NodeLabels: the smallest of NVIDIA-H100-80GB-HBM3, Tesla-T4)"),
+        ([H100, T4], {}, "False", "79.6 GiB (NodeLabels: the largest of NVIDIA-H100-80GB-HBM3, Tesla-T4)"),
+        ([H100, {"nvidia.com/gpu.product": "Next"}], SMALL, "Unknown", "memory is not known, and nodes have Next"),
+        ([{"pool": "cpu"}], SMALL, "Unknown", "whose memory is not known."),
+    ],
+    ids=["alike", "differing", "too small each", "unheard of", "no GPU"],
+)
+def test_a_gpu_is_known_by_the_labels_of_nodes(
+    labels: list[dict[str, str]], spec: dict[str, Any], status: str, words: str
+) -> None:
+    found = on_nodes(*labels, **spec)
+    assert said(found)[0] == status
+    assert words in found.condition(ConditionType.MEMORY_FIT).message
+    assert len(found.pods) == 2
+
+
+def test_nodes_where_no_pod_may_land_tell_nothing() -> None:
+    template = {"spec": {"nodeSelector": {"pool": "t4"}, "containers": [{"name": "trainer", "image": "worker:1"}]}}
+    found = on_nodes(H100, T4, template=template, deepspeedVersion="0.19.8", admission="RequireFit", **SMALL)
+    assert found.condition(ConditionType.ACCEPTED).reason == "DoesNotFit"
+
+
+def test_nodes_are_read_once_a_run_and_only_where_a_job_needs_it() -> None:
+    found = on_nodes(H100, **SMALL)
+    found.run_all()
+    found.wait(3600)
+    found.settle()
+    assert found.node_reads == 1
+    assert on_nodes(H100, gpuMemory="80Gi").node_reads == 0
+    assert on_nodes(H100, model=None).node_reads == 0
+    assert on_nodes(H100, dsConfig={**CONFIG, "train_micro_batch_size_per_gpu": "auto"}).node_reads == 0
+    assert simulation(gpuMemory=None).node_reads == 0
+
+
+def test_a_refused_job_is_judged_by_the_nodes_of_later() -> None:
+    found = on_nodes(T4, admission="RequireFit", **SMALL)
+    assert found.job.status.state is State.INVALID
+    found.nodes = [Node("new", H100)]
+    found.settle()
+    assert found.node_reads == 1
+    found.wait(600)
+    found.settle()
+    assert (found.node_reads, said(found)) == (2, ("True", "Fits"))
 
 
 def test_a_pod_that_may_use_too_little_memory_for_what_is_offloaded_is_told() -> None:

@@ -9,15 +9,10 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import list_at, object_at, objects_at
 from deepspeed_operator.plan.accelerators import library_of
+from deepspeed_operator.plan.gpus import INSTANCE_TYPE
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.network.pods import missing_resources
-from deepspeed_operator.render.network.profile import (
-    INSTANCE_TYPE,
-    Profile,
-    Transport,
-    chosen_profile,
-    instance_type,
-)
+from deepspeed_operator.render.network.profile import Profile, Transport, chosen_profile, instance_type
 from deepspeed_operator.render.network.remarks import advice, warning
 from deepspeed_operator.render.network.variables import PREFIX, Variable
 

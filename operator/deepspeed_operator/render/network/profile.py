@@ -3,7 +3,7 @@
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict
@@ -11,9 +11,8 @@ from pydantic.alias_generators import to_camel
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.plan.gpus import demanded_labels
-
-INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+from deepspeed_operator.plan.gpus import INSTANCE_TYPE
+from deepspeed_operator.plan.placement import demand_of
 
 
 class Transport(StrEnum):
@@ -95,5 +94,5 @@ def profile_of(spec: DeepSpeedJobSpec) -> Profile:
 
 def instance_type(spec: DeepSpeedJobSpec) -> str | None:
     """Return the type of machine that the template demands; None if it leaves it open."""
-    demanded = {value for label, value in demanded_labels(spec.template) if label == INSTANCE_TYPE}
+    demanded = {value for label, value in demand_of(spec.template).labels() if label == INSTANCE_TYPE}
     return demanded.pop() if len(demanded) == 1 else None
