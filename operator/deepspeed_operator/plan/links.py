@@ -43,6 +43,8 @@ class Sweep:
 
     def seconds(self, term: Term) -> float:
         """Return what was measured at the size of one call, for each call."""
+        if not term.payload:
+            return 0.0  # stage 3 gathers none of a model whose parameters are all small
         share = ((term.group.ranks - 1) / term.group.ranks) / ((self.ranks - 1) / self.ranks)
         return term.calls * self._call(term.collective, term.payload / term.calls) * share * term.group.sharing
 

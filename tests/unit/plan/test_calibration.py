@@ -54,6 +54,13 @@ def test_of_a_configuration_measured_in_rounds_the_medians_count() -> None:
     assert quiet.module == pytest.approx(FAST.module, rel=0.1)
 
 
+def test_a_model_of_which_stage_3_gathers_nothing_is_calibrated_too() -> None:
+    lines = run("fabric", FAST)
+    for line in lines[1:]:
+        line["model_config"] = {**line["model_config"], "hidden_size": 8, "intermediate_size": 16, "vocab_size": 32}
+    assert calibrated(lines, "fabric").costs.sample == pytest.approx(FAST.sample)
+
+
 def test_only_the_fabric_that_is_asked_for_counts() -> None:
     lines = [*run("nvlink", FAST), *run("tcp", SLOW)]
     assert fabrics(lines) == ("nvlink", "tcp")
