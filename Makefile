@@ -43,9 +43,10 @@ lint: $(SYNCED)
 unit: $(SYNCED)
 	.venv/bin/pytest $(UNIT)
 
-generate: $(SYNCED) ## Write again what is generated: the CRD (crds/ and chart), examples, golden files.
+generate: $(SYNCED) ## Write again what is generated: the CRD (crds/, chart, dsjob), examples, golden files.
 	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd > crds/deepspeedjobs.yaml
 	cp crds/deepspeedjobs.yaml charts/deepspeed-operator/files/deepspeedjobs.yaml
+	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd constraints > operator/deepspeed_operator/cli/constraints.json
 	$(PYTHON) -m tests.demo.embed
 	.venv/bin/pytest -q tests/unit/render tests/e2e/test_chart.py -k "golden or rendered or documents" --update-golden
 

@@ -1,12 +1,16 @@
-"""Judges a spec by the CRD's schema, as the API server would: the same constraints, from the same models."""
+"""Judges a spec by the CRD's schema, as the API server would: the same constraints, written by `make generate`.
 
+Generating them again from the models would take longer than all the rest of an answer.
+"""
+
+import json
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, cast
 
-from deepspeed_operator.api.crd import root_schema
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.cli.rules import broken_rules
 from deepspeed_operator.dsconfig.wording import quoted
@@ -32,7 +36,7 @@ _SIZES: Final = {
 
 def schema_findings(job: Mapping[str, Any]) -> list[Finding]:
     """Return what the API server would refuse about metadata.name and spec when the job is created."""
-    schema = _root_schema()
+    schema = _constraints()
     spec = cast(Schema, schema["properties"]["spec"])
     if job.get("spec") is None:
         findings = [_error("spec", "is missing.", "Write what to train: spec.training, spec.dsConfig, …")]
@@ -41,7 +45,9 @@ def schema_findings(job: Mapping[str, Any]) -> list[Finding]:
     return [*findings, *broken_rules(job, {**schema, "properties": {}})]
 
 
-_root_schema = cache(root_schema)
+@cache
+def _constraints() -> Schema:
+    return json.loads(Path(__file__).with_name("constraints.json").read_text(encoding="utf-8"))
 
 
 def _wrong(value: object, schema: Schema, path: str) -> Iterator[Finding]:

@@ -1,11 +1,14 @@
 """What a real API server refuses (tests/e2e/test_crd.py), dsjob refuses without one."""
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deepspeed_operator.api.crd import root_schema
+from deepspeed_operator.api.crd import constraints, root_schema
+from deepspeed_operator.cli import schema
 from deepspeed_operator.cli.rules import HOLDS, is_transition
 from deepspeed_operator.cli.schema import schema_findings
 from tests.e2e.test_crd import CONSTRAINTS, FULL, RULES, breaking, edited, spec_of
@@ -23,6 +26,11 @@ def test_a_spec_that_breaks_a_constraint(path: str, kind: str, bound: Any) -> No
 @pytest.mark.parametrize(("body", "message"), RULES)
 def test_a_job_that_breaks_a_rule(body: dict[str, Any], message: str) -> None:
     assert [finding for finding in schema_findings(body) if str(finding).startswith(message)]
+
+
+def test_the_committed_constraints_are_those_of_the_models() -> None:
+    committed = Path(schema.__file__).with_name("constraints.json").read_text()
+    assert json.loads(committed) == constraints(), "run `make generate`"
 
 
 def test_no_rule_is_missing() -> None:
