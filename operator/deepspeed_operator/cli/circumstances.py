@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.status import World
+from deepspeed_operator.cli.arguments import positive, within
 from deepspeed_operator.plan.advice import Circumstances
 from deepspeed_operator.plan.calibration import UnusableCalibrationError, calibrated, fabrics
 from deepspeed_operator.plan.costs import Costs, assumed
@@ -32,7 +33,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     model = parser.add_mutually_exclusive_group()
     model.add_argument("--model", metavar="FILE", help="the model's Hugging Face config.json, instead of spec.model")
     model.add_argument("--parameters", type=positive, metavar="N", help="the model's parameters, such as 7e9")
-    parser.add_argument("--sequence", type=whole, metavar="TOKENS", help="tokens of a sample")
+    parser.add_argument("--sequence", type=within(1, 10**9 - 1), metavar="TOKENS", help="tokens of a sample")
     parser.add_argument("--gpu", choices=DEVICES, metavar="NAME", help=f"one of {', '.join(DEVICES)}")
     parser.add_argument("--gpu-memory", type=positive, metavar="GIB", help="memory of a GPU, where it is another")
     parser.add_argument("--interconnect", type=positive, metavar="GB/S", help="between GPUs of a node, each way")
@@ -49,7 +50,7 @@ def model_from(arguments: argparse.Namespace, job: Mapping[str, Any]) -> Model:
     if arguments.parameters is not None:
         return model_of(ModelFacts(parameters=round(arguments.parameters), **given))
     if arguments.model is not None:
-        config: object = json.loads(Path(arguments.model).read_text(encoding="utf-8"))
+        [config] = _json(arguments.model, [_text(arguments.model)])
         if not isinstance(config, dict):
             raise UnknownModelError(f"{arguments.model} is not a JSON object")
         return model_of(ModelFacts(from_config=config, **given))  # pyright: ignore[reportUnknownArgumentType] -- judged there
@@ -95,16 +96,21 @@ def _links(arguments: argparse.Namespace) -> tuple[Links, tuple[Fact, ...]]:
 
 
 def _calibrated(arguments: argparse.Namespace, model: Model, world: World, links: Links) -> Costs:
-    text = Path(arguments.calibration).read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines() if line.strip()]
-    measured = fabrics(lines)
-    fabric: str = arguments.fabric or (measured[0] if len(measured) == 1 else "")
-    if fabric not in measured:
-        raise UnknownCircumstancesError(f"--fabric must be one of {', '.join(measured)}")
+    text = _text(arguments.calibration)
+    lines = _json(arguments.calibration, [line for line in text.splitlines() if line.strip()])
     try:
+        measured = fabrics(lines)
+        if not measured:
+            raise UnknownCircumstancesError(f"{arguments.calibration} has no measured fabric")
+        fabric: str = arguments.fabric or (measured[0] if len(measured) == 1 else "")
+        if fabric not in measured:
+            raise UnknownCircumstancesError(f"--fabric must be one of {', '.join(measured)}")
         found = calibrated(lines, fabric)
-    except (KeyError, TypeError, UnusableCalibrationError) as error:
+    except UnusableCalibrationError as error:
         raise UnknownCircumstancesError(f"{arguments.calibration}: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        message = f"{arguments.calibration} is not as bench/gpu writes it: {type(error).__name__}: {error}"
+        raise UnknownCircumstancesError(message) from error
     if found.model.parameters != model.parameters:
         raise UnknownCircumstancesError(
             f"{arguments.calibration} is of a model of {found.model.parameters:,} parameters, not {model.parameters:,}"
@@ -112,22 +118,27 @@ def _calibrated(arguments: argparse.Namespace, model: Model, world: World, links
     return found.costs if world.nodes == 1 else found.costs.within(links.inside)
 
 
-def positive(text: str) -> float:
-    """Read a number above 0."""
-    number = float(text)
-    if not 0 < number < 1e15:
-        raise argparse.ArgumentTypeError(f"{text[:20]} is not above 0")
-    return number
+def _text(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnknownCircumstancesError(f"{name}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UnknownCircumstancesError(f"{name} is not text in UTF-8") from None
 
 
-def whole(text: str) -> int:
-    """Read a whole number above 0."""
-    number = int(text)
-    if not 0 < number <= 10**9:
-        raise argparse.ArgumentTypeError(f"{text[:20]} is not a whole number above 0")
-    return number
+def _json(name: str, texts: list[str]) -> list[Any]:
+    try:
+        return [json.loads(text) for text in texts]
+    except (ValueError, RecursionError) as error:  # ValueError: an integer of more digits than Python reads, too
+        raise UnknownCircumstancesError(f"{name} is not JSON: {error}") from None
 
 
 def _network(text: str) -> tuple[bool, float]:
     """Return whether it is a name, and bytes a second."""
-    return (True, NETWORKS[text]) if text in NETWORKS else (False, positive(text) * GB)
+    if text in NETWORKS:
+        return True, NETWORKS[text]
+    try:
+        return False, positive(text) * GB
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, nor one of {', '.join(NETWORKS)}") from None

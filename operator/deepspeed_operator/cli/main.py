@@ -5,10 +5,13 @@ takes as long as its imports.
 import argparse
 import gc
 import io
+import os
 import signal
 import sys
 from importlib import import_module
 from typing import Final, cast
+
+CANNOT: Final = 2  # the exit code of every command that cannot read or write what it should
 
 _COMMANDS: Final = {
     "validate": "Judge DeepSpeedJobs and DeepSpeed configurations as the operator would.",
@@ -44,9 +47,19 @@ def entry() -> None:
     """Run as a program."""
     gc.disable()  # it would only look again and again at what imports have made
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `dsjob … | head` ends, without a traceback
+    if sys.stdout is None:  # closed by who called: the exit code is still an answer
+        sys.stdout = io.TextIOWrapper(io.BytesIO())
     # A terminal without × is no reason to fail.
     cast(io.TextIOWrapper, sys.stdout).reconfigure(errors="backslashreplace")
-    sys.exit(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except OSError as error:  # of writing: what cannot be read is told by the commands
+        print(f"dsjob: {error}", file=sys.stderr)
+        code = CANNOT
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    os._exit(code)  # nothing is left to do, and an interpreter takes long to take itself apart
 
 
 if __name__ == "__main__":

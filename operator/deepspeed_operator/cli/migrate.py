@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from deepspeed_operator.cli.paint import Colour, painted
-from deepspeed_operator.cli.report import Failure
+from deepspeed_operator.cli.report import failed
 from deepspeed_operator.cli.rewriting import Rewritten, rewritten
 from deepspeed_operator.cli.show import failure_lines
-from deepspeed_operator.cli.sources import STDIN, Content, PlacedUnreadable, read
+from deepspeed_operator.cli.sources import STDIN, Content, read
 from deepspeed_operator.dsconfig.changes import LONG_AGO
 from deepspeed_operator.dsconfig.migration import OLDEST, Kind, Step
 from deepspeed_operator.dsconfig.tree import Unreadable
-from deepspeed_operator.dsconfig.versions import numbers_of
+from deepspeed_operator.dsconfig.versions import SUPPORTED, numbers_of
 
 FINE, LEFT_TO_YOU, UNREADABLE = 0, 1, 2
 _COLOURS: Final[dict[Kind, Colour]] = {
@@ -50,6 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     if content is None:
         return UNREADABLE
     text, results = rewritten(content, old, new, keep_defaults=arguments.keep_defaults)
+    if not results:
+        print(f"{file}: nothing to rewrite: no DeepSpeedJob and no configuration is in it")
+    elif (numbers_of(new) or ()) > (numbers_of(SUPPORTED[-1]) or ()):
+        print(f"DeepSpeed {new} is newer than {SUPPORTED[-1]}, the newest known here: what it changes is not told")
     for result in results:
         print(*_result_lines(file, result, new), "", sep="\n")
     before = content.source.text.content
@@ -67,8 +71,8 @@ def _senseless(file: str, old: str | None, new: str, write: bool) -> str | None:
     for version in (old or OLDEST, new):
         if numbers_of(version) is None:
             return f"{version} is no version; write 0.19.8, for example."
-    if old is not None and (numbers_of(old) or ()) > (numbers_of(new) or ()):
-        return f"{old} is newer than {new}: configurations are rewritten for newer versions only."
+    if (numbers_of(old or OLDEST) or ()) > (numbers_of(new) or ()):
+        return f"{old or OLDEST} is newer than {new}: configurations are rewritten for newer versions only."
     if write and file == STDIN:
         return "standard input cannot be written; leave out --write."
     return None
@@ -78,8 +82,7 @@ def _read(file: str) -> Content | None:
     try:
         return read(file)
     except Unreadable as error:
-        source = error.source if isinstance(error, PlacedUnreadable) else None
-        print(*failure_lines(Failure(file, error.message, error.fix, source, error.position)), sep="\n")
+        print(*failure_lines(failed(file, error)), sep="\n")
         return None
 
 

@@ -5,19 +5,20 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
 
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at, present
 from deepspeed_operator.cli import degrees
-from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circumstances, model_from, whole
+from deepspeed_operator.cli.arguments import version_number, within
+from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circumstances, model_from
 from deepspeed_operator.cli.circumstances import define as define_circumstances
 from deepspeed_operator.cli.configurations import judged_configuration
 from deepspeed_operator.cli.edits import CannotEdit
 from deepspeed_operator.cli.jobs import WORKER_DEEPSPEED, judged_job
 from deepspeed_operator.cli.planned import Planned, lines, record
-from deepspeed_operator.cli.report import Options, Report
+from deepspeed_operator.cli.report import Options, Report, failed
 from deepspeed_operator.cli.rewriting import with_values
+from deepspeed_operator.cli.show import failure_lines
 from deepspeed_operator.cli.sources import STDIN, Content, read, values
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.tree import Unreadable
@@ -26,7 +27,6 @@ from deepspeed_operator.plan.advice import advise, advise_numbers, plan_of, shar
 from deepspeed_operator.plan.model import UnknownModelError
 
 FINE, NOT_PLANNED, UNREADABLE = 0, 1, 2
-_UNREADABLE: Final = (Unreadable, UnknownModelError, UnknownCircumstancesError, OSError, json.JSONDecodeError)
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +38,14 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE")
     define_circumstances(parser)
     degrees.define(parser)
-    parser.add_argument("--nodes", type=whole, metavar="N", help="pods, instead of the job's number")
-    parser.add_argument("--slots", type=whole, metavar="N", help="GPUs per pod, instead of the job's number")
-    parser.add_argument("--deepspeed-version", metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8")
-    parser.add_argument("--apply", type=whole, metavar="N", help="print the file with the Nth alternative in it")
+    parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="pods, instead of the job's number")
+    parser.add_argument("--slots", type=within(1, 1024), metavar="N", help="GPUs per pod, instead of the job's number")
+    parser.add_argument(
+        "--deepspeed-version", type=version_number, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
+    )
+    parser.add_argument(
+        "--apply", type=within(1, 100), metavar="N", help="print the file with the Nth alternative in it"
+    )
     parser.add_argument("--in-place", action="store_true", help="with --apply: write the file")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="for people or programs")
 
@@ -50,8 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Say what a step costs and what would cost less."""
     try:
         content = read(arguments.file)
+    except Unreadable as error:
+        print(*failure_lines(failed(arguments.file, error)), sep="\n", file=sys.stderr)
+        return UNREADABLE
+    if not content.items:
+        print(f"{arguments.file}: no DeepSpeedJob and no configuration is in it", file=sys.stderr)
+        return NOT_PLANNED
+    try:
         planned, unplanned = _all(content, arguments)
-    except _UNREADABLE as error:
+    except (UnknownModelError, UnknownCircumstancesError) as error:
         print(f"dsjob plan: {error}", file=sys.stderr)
         return UNREADABLE
     for message in unplanned:

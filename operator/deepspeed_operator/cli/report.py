@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from deepspeed_operator.api.status import Batch, Finding, Level, World
 from deepspeed_operator.cli.places import Span, span_at
-from deepspeed_operator.cli.sources import Item, Source
+from deepspeed_operator.cli.sources import Item, PlacedUnreadable, Source
 from deepspeed_operator.dsconfig.parallelism import Parallelism
-from deepspeed_operator.dsconfig.tree import Problem, path_at
+from deepspeed_operator.dsconfig.tree import Problem, Unreadable, path_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,12 @@ class Failure:
     fix: str
     source: Source | None = None
     position: int | None = None
+
+
+def failed(name: str, error: Unreadable) -> Failure:
+    """Return why the file of this name is no configuration."""
+    source = error.source if isinstance(error, PlacedUnreadable) else None
+    return Failure(name, error.message, error.fix, source, error.position)
 
 
 def placed(item: Item, finding: Finding) -> Placed:

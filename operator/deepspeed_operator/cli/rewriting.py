@@ -10,6 +10,7 @@ from deepspeed_operator.cli.places import Embedded, embed
 from deepspeed_operator.cli.sources import Content, Format, Item, content_of, data_of, source_of, values
 from deepspeed_operator.dsconfig.migration import Config, Edit, Path, Put, Step, edited, steps
 from deepspeed_operator.dsconfig.tree import Unreadable, plain
+from deepspeed_operator.dsconfig.versions import numbers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,24 @@ def rewritten(content: Content, old: str | None, new: str, *, keep_defaults: boo
             title = f"DeepSpeedJob {object_at(job, 'metadata').get('name')}"
         place = _place_of(content, item, document)
         begin = old or (declared if isinstance(declared, str) else None)
-        if place is None:
-            results.append(Rewritten(title, begin, (), "its configuration is not in this file"))
+        obstacle = _obstacle(place, begin, new)
+        if place is None or obstacle is not None:
+            results.append(Rewritten(title, begin, (), obstacle))
             continue
         text, done = _rewrite(text, place, title, begin, new, keep_defaults=keep_defaults)
         results.append(done)
         if declared is not None and done.obstacle is None:
             text = document.apply(text, Put(("spec", "deepspeedVersion"), new))
     return text, results
+
+
+def _obstacle(place: Place | None, old: str | None, new: str) -> str | None:
+    """Return why a configuration is left as it is."""
+    if place is None:
+        return "its configuration is not in this file"
+    if old is not None and (numbers_of(old) or ()) > (numbers_of(new) or ()):
+        return f"it is for {old}, and configurations are rewritten for newer versions only"
+    return None
 
 
 def with_values(content: Content, index: int, values_at: Mapping[str, Any]) -> str:

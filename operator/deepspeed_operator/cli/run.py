@@ -16,13 +16,13 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import CONFIG_FILE
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.cli.arguments import within
 from deepspeed_operator.cli.jobs import RELEASED, Judged, judge_job
 from deepspeed_operator.cli.machine import Directory, TooFewDevicesError, accelerator, are_free, remove_traces
 from deepspeed_operator.cli.report import Options
 from deepspeed_operator.cli.show import report_lines
 from deepspeed_operator.cli.sources import Content, Item, data_of, read, values
 from deepspeed_operator.cli.training import train
-from deepspeed_operator.cli.validate import within
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import numbers_of
 from deepspeed_operator.plan.accelerators import accelerator_of

@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.cli.paint import Colour, painted
+from deepspeed_operator.cli.paint import Colour, columns, painted
 from deepspeed_operator.cli.places import Span
 from deepspeed_operator.cli.report import Failure, Placed, Report
 from deepspeed_operator.cli.sources import Source
 
 _COLOURS: Final[dict[Level, Colour]] = {Level.ERROR: "red", Level.WARNING: "yellow", Level.ADVICE: "cyan"}
-_WIDEST: Final = 110
-_BEFORE: Final = 40  # columns that stay to the left of a place in a line that is cut
+_WIDEST: Final = 120
+_MARGIN: Final = 10  # columns of the line's number
+_NARROWEST: Final = 20
 _MOST: Final = 100
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -39,6 +40,8 @@ def failure_lines(failure: Failure) -> Iterator[str]:
 
 def summary_line(reports: Sequence[Report], failures: Sequence[Failure]) -> str:
     """Return the last line."""
+    if not reports and not failures:
+        return "nothing to judge: no DeepSpeedJob and no configuration is in the files"
     found = _count([placed for report in reports for placed in report.findings]) or "no findings"
     objects = _plural(len(reports), "configuration")
     unreadable = f"; {_plural(len(failures), 'file')} unreadable" if failures else ""
@@ -72,13 +75,14 @@ def _excerpt(source: Source, span: Span, colour: Colour, name: str | None = None
     number, column = source.text.place(span[0])
     line = source.text.line(number)
     end = min(column + max(span[1] - span[0], 1), max(len(line), column + 1))
-    cut = max(column - _BEFORE, 0) if len(line) > _WIDEST else 0
-    shown = _CONTROL.sub(" ", line[cut : cut + _WIDEST])
+    room = max(columns(_WIDEST) - _MARGIN, _NARROWEST)
+    cut = max(column - room // 3, 0) if len(line) > room else 0
+    shown = _CONTROL.sub(" ", line[cut : cut + room])
     if cut:
         shown = "…" + shown[1:]
-    if len(line) > cut + _WIDEST:
+    if len(line) > cut + room:
         shown = shown[:-1] + "…"
-    width = max(min(end, cut + _WIDEST) - column, 1)
+    width = max(min(end, cut + room) - column, 1)
     if name is not None:
         yield f"  in {name}:"
     yield f"  {number + 1:>5} | {shown}"

@@ -61,13 +61,14 @@ class Content:
 
 def read(name: str) -> Content:
     """Read a file, or standard input for `-`; raise Unreadable where it is neither job nor configuration."""
-    data = sys.stdin.buffer.read(_LARGEST + 1) if name == STDIN else _bytes(name)
+    data = _bytes(name)
     if len(data) > _LARGEST:
         raise Unreadable(f"larger than {_LARGEST // 2**20} MiB")
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"not UTF-8: byte {error.start} is {data[error.start]:#04x}") from None
+        message = f"not UTF-8: byte {error.start} is {data[error.start]:#04x}"
+        raise Unreadable(message, fix="Save it as UTF-8.") from None
     return content_of(source_of(name, text))
 
 
@@ -118,6 +119,10 @@ class PlacedUnreadable(Unreadable):
 
 
 def _bytes(name: str) -> bytes:
+    if name == STDIN:
+        if sys.stdin is None:
+            raise Unreadable("standard input is closed")
+        return sys.stdin.buffer.read(_LARGEST + 1)
     try:
         with Path(name).open("rb") as file:
             return file.read(_LARGEST + 1)

@@ -2,18 +2,18 @@
 
 import argparse
 import json
-from collections.abc import Callable
 
 from deepspeed_operator.api.spec import Launcher
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.cli import degrees
+from deepspeed_operator.cli.arguments import version_number, within
 from deepspeed_operator.cli.configurations import judged_configuration
 from deepspeed_operator.cli.records import record
-from deepspeed_operator.cli.report import Failure, Options, Report
+from deepspeed_operator.cli.report import Failure, Options, Report, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
-from deepspeed_operator.cli.sources import Content, Item, PlacedUnreadable, read
+from deepspeed_operator.cli.sources import Content, Item, read
 from deepspeed_operator.dsconfig.tree import Unreadable
-from deepspeed_operator.dsconfig.versions import numbers_of
+from deepspeed_operator.plan.accelerators import ACCELERATORS, CPU
 
 FINE, WITH_ERRORS, UNREADABLE = 0, 1, 2
 
@@ -29,10 +29,17 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="pods, instead of the job's number")
     parser.add_argument("--slots", type=within(1, 1024), metavar="N", help="ranks per pod, instead of the job's number")
     parser.add_argument(
-        "--deepspeed-version", type=_version, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
+        "--deepspeed-version", type=version_number, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
     )
-    parser.add_argument("--accelerator", metavar="NAME", help="what the ranks run on: cpu or cuda, for example")
-    parser.add_argument("--launcher", choices=list(Launcher), help="who starts the ranks, instead of the job's word")
+    accelerators = (CPU, *dict.fromkeys(known.name for known in ACCELERATORS.values()))
+    parser.add_argument(
+        "--accelerator", choices=accelerators, metavar="NAME", help=f"the ranks run on: {', '.join(accelerators)}"
+    )
+    parser.add_argument(
+        "--launcher",
+        choices=[launcher.value for launcher in Launcher],
+        help="who starts the ranks, instead of the job's word",
+    )
     degrees.define(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="for people or programs")
     parser.add_argument("--strict", action="store_true", help="count warnings as errors")
@@ -58,23 +65,6 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_code(reports, failures, strict=arguments.strict)
 
 
-def within(least: int, most: int) -> Callable[[str], int]:
-    """Return an argument's type: a whole number between these."""
-
-    def number(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or len(text) > 9 or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text[:20]} is not a number from {least} to {most}")
-        return int(text)
-
-    return number
-
-
-def _version(text: str) -> str:
-    if numbers_of(text) is None:
-        raise argparse.ArgumentTypeError(f"{text[:20]} is no version; write 0.19.8, for example")
-    return text
-
-
 def examined(names: list[str], options: Options) -> tuple[list[Report], list[Failure]]:
     """Return what is to be said of the files."""
     contents: list[Content] = []
@@ -82,10 +72,8 @@ def examined(names: list[str], options: Options) -> tuple[list[Report], list[Fai
     for name in dict.fromkeys(names):
         try:
             contents.append(read(name))
-        except PlacedUnreadable as error:
-            failures.append(Failure(name, error.message, error.fix, error.source, error.position))
         except Unreadable as error:
-            failures.append(Failure(name, error.message, error.fix))
+            failures.append(failed(name, error))
     return reports_of(contents, options), failures
 
 

@@ -116,7 +116,7 @@ _LLAMA_LIKE: Final = {"llama": False, "mistral": False, "qwen2": True}
 def from_hugging_face(config: Mapping[str, Any]) -> Model:
     """Read a config.json of transformers."""
     family = config.get("model_type")
-    if family not in _LLAMA_LIKE:
+    if not isinstance(family, str) or family not in _LLAMA_LIKE:
         known = ", ".join(_LLAMA_LIKE)
         raise UnknownModelError(f"model_type {family!r} is not one of {known}: declare its parameters instead")
     shape = _shape(config)

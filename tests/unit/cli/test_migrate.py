@@ -216,6 +216,7 @@ def test_the_configuration_of_a_config_map_is_rewritten_where_the_job_is_too(tmp
         (SHARED, "the rewritten text would not say what was meant"),
         (JOB + "    stage: 1\n    stage: 2\n", "its text has errors; see dsjob validate"),
         (FROM_ELSEWHERE, "its configuration is not in this file"),
+        (JOB.replace("0.18.9", "0.20.1"), "it is for 0.20.1, and configurations are rewritten for newer versions only"),
     ],
 )
 def test_what_cannot_be_rewritten_stays_and_says_why(tmp_path: Path, text: str, obstacle: str) -> None:
@@ -231,6 +232,7 @@ def test_what_cannot_be_rewritten_stays_and_says_why(tmp_path: Path, text: str, 
     [
         (("x.json", "--to", "new"), "new is no version"),
         (("x.json", "--to", "0.16.9", "--from", "0.19.8"), "0.19.8 is newer than 0.16.9"),
+        (("x.json", "--to", "0.10.0"), "0.15.4 is newer than 0.10.0"),
         (("-", "--to", "0.19.8", "--write"), "standard input cannot be written"),
     ],
 )
@@ -238,6 +240,20 @@ def test_senseless_questions_are_refused(arguments: tuple[str, ...], message: st
     result = dsjob("migrate", *arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
+
+
+def test_a_version_newer_than_all_that_are_known_is_told_so() -> None:
+    result = dsjob("migrate", "-", "--to", "0.99.0", stdin='{"zero_optimization": {"stage": 1}}')
+    assert result.stdout.startswith("DeepSpeed 0.99.0 is newer than 0.19.8, the newest known here")
+    assert "newest known" not in dsjob("migrate", "-", "--to", "0.19.8", stdin="{}").stdout
+
+
+def test_a_file_without_a_configuration_is_told_so() -> None:
+    result = dsjob("migrate", "-", "--to", "0.19.8", stdin="apiVersion: v1\nkind: Secret\n")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "-: nothing to rewrite: no DeepSpeedJob and no configuration is in it\n",
+    )
 
 
 def test_a_file_that_cannot_be_read_ends_with_2(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 HEAVY = {"click", "kopf", "kubernetes", "aiohttp", "asyncio", "prometheus_client", "rich", "hjson"}
 
@@ -72,3 +74,30 @@ def test_a_terminal_that_knows_no_signs_gets_their_numbers() -> None:
 
 def test_the_version_is_the_packages() -> None:
     assert shell(VALIDATE.partition(" validate")[0] + " --version").stdout.strip().count(".") == 2
+
+
+def test_a_dumb_terminal_gets_no_colours() -> None:
+    assert "\x1b" not in shell(f"TERM=dumb script -qec '{VALIDATE}' /dev/null").stdout
+
+
+def test_a_narrow_terminal_gets_lines_that_fit_beside_their_marks() -> None:
+    shown = shell(f"NO_COLOR=1 COLUMNS=40 script -qec '{VALIDATE}' /dev/null").stdout.splitlines()
+    excerpts = [line for line in shown if line[6:9].strip() == "|" or line[7:10] == " | "]
+    assert len(excerpts) > 4
+    assert max(map(len, excerpts)) <= 40
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (f"{VALIDATE} > /dev/full", 2, "dsjob: [Errno 28] No space left on device\n"),
+        (f"{VALIDATE} >&-", 1, ""),
+        (f"{VALIDATE.partition(str(ROOT / 'examples'))[0]} - <&- >/dev/null", 2, ""),
+    ],
+    ids=["a full disk", "no output", "no input"],
+)
+def test_without_somewhere_to_read_or_write_the_command_still_ends_in_words(
+    command: str, code: int, message: str
+) -> None:
+    result = shell(command)
+    assert (result.returncode, result.stderr) == (code, message)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.plan.accelerators import ACCELERATORS
 from tests.unit.cli.command import dsjob, findings, judged
 
 ROOT = Path(__file__).parents[3]
@@ -33,6 +34,7 @@ data:
       "train_micro_batch_size_per_gpu": 4
     }
 """
+NOTHING = "nothing to judge: no DeepSpeedJob and no configuration is in the files\n"
 FROM_CONFIG_MAP = JOB + "  dsConfigFrom: {configMap: configs}\n"
 
 
@@ -126,6 +128,11 @@ def test_the_command_line_stands_in_for_the_jobs_numbers(options: tuple[Any, ...
     assert len(said) == errors
 
 
+@pytest.mark.parametrize("name", ["cpu", *{known.name for known in ACCELERATORS.values()}])
+def test_every_accelerator_has_its_option(name: str) -> None:
+    assert judged("-", "--accelerator", name, stdin=FINE)["documents"][0]["accelerator"] == name
+
+
 def test_a_launcher_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path, "job.yaml", JOB)
     assert dsjob("validate", path).exit_code == 0
@@ -188,13 +195,13 @@ def test_objects_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
     other = "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: x}\n"
     result = dsjob("validate", written(tmp_path, "other.yaml", other))
     assert result.exit_code == 0
-    assert result.stdout == "0 configurations judged: no findings\n"
+    assert result.stdout == NOTHING
     assert len(judged(written(tmp_path, "both.yaml", f"{other}---{JOB}"))["documents"]) == 1
 
 
 def test_yaml_that_is_nothing_of_ours_is_passed_over(tmp_path: Path) -> None:
     result = dsjob("validate", written(tmp_path, "values.yaml", "replicas: 1\nimage: {tag: x}\n"))
-    assert (result.exit_code, result.stdout) == (0, "0 configurations judged: no findings\n")
+    assert (result.exit_code, result.stdout) == (0, NOTHING)
 
 
 def test_the_objects_of_a_list_are_judged(tmp_path: Path) -> None:
@@ -317,7 +324,8 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
         ("--nodes", "0", "0 is not a number from 1 to 10000"),
         ("--slots", "8.5", "8.5 is not a number from 1 to 1024"),
         ("--deepspeed-version", "new", "new is no version; write 0.19.8, for example"),
-        ("--launcher", "ranks", "invalid choice: 'ranks'"),
+        ("--launcher", "ranks", "invalid choice: 'ranks' (choose from 'Ranks', 'DeepSpeed', 'None')"),
+        ("--accelerator", "gpu", "invalid choice: 'gpu' (choose from 'cpu', 'cuda', 'rocm'"),
     ],
 )
 def test_an_option_that_makes_no_sense_ends_with_2(option: str, value: str, message: str) -> None:

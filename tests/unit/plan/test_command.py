@@ -110,18 +110,70 @@ def test_an_invalid_configuration_is_left_to_validate(config: Path) -> None:
     assert "dsjob validate" in result.stderr
 
 
-@pytest.mark.parametrize("model", ["{", "[]", '{"model_type": "mamba"}'])
-def test_a_model_that_cannot_be_read_ends_with_2(config: Path, tmp_path: Path, model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (b"{", "config.json is not JSON"),
+        (b"\xff", "config.json is not text in UTF-8"),
+        (b"[]", "config.json is not a JSON object"),
+        (b"[" * 100_000, "config.json is not JSON"),
+        (b'{"model_type": "mamba"}', "model_type 'mamba' is not one of llama"),
+        (b'{"model_type": ["llama"]}', "model_type ['llama'] is not one of llama"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_model_that_cannot_be_read_ends_with_2(config: Path, tmp_path: Path, model: bytes, message: str) -> None:
     path = tmp_path / "config.json"
-    path.write_text(model)
+    path.write_bytes(model)
     result = dsjob("plan", config, "--model", path)
     assert result.exit_code == 2
     assert result.stderr.startswith("dsjob plan: ")
+    assert message in result.stderr
 
 
-@pytest.mark.parametrize("wrong", [("--parameters", "-1"), ("--parameters", "many"), ("--gpu", "abacus")])
-def test_a_wrong_command_line_ends_with_2(config: Path, wrong: tuple[str, ...]) -> None:
-    assert dsjob("plan", config, *wrong).exit_code == 2
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "calibration.jsonl is not JSON"),
+        ("3", "calibration.jsonl is not as bench/gpu writes it"),
+        ('{"fabric": "a", "collectives": 3}', "calibration.jsonl is not as bench/gpu writes it"),
+        ("", "calibration.jsonl has no measured fabric"),
+    ],
+)
+def test_a_calibration_that_cannot_be_read_ends_with_2(config: Path, tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "calibration.jsonl"
+    path.write_text(text)
+    result = dsjob("plan", config, "--parameters", "1e9", "--calibration", path)
+    assert (result.exit_code, message in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--model", "--calibration"])
+def test_a_file_that_is_missing_is_named(config: Path, option: str) -> None:
+    beside = ("--parameters", "1e9") if option == "--calibration" else ()
+    result = dsjob("plan", config, *beside, option, "missing.json")
+    assert (result.exit_code, result.stderr) == (2, "dsjob plan: missing.json: No such file or directory\n")
+    assert "missing.yaml: unreadable: No such file" in dsjob("plan", "missing.yaml").stderr
+
+
+def test_a_file_without_a_job_or_a_configuration_is_told_so() -> None:
+    result = dsjob("plan", "-", "--parameters", "1e9", stdin="apiVersion: v1\nkind: Secret\n")
+    assert (result.exit_code, result.stderr) == (1, "-: no DeepSpeedJob and no configuration is in it\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--parameters", "-1", "-1 is not a number above 0"),
+        ("--parameters", "many", "many is not a number above 0"),
+        ("--gpu", "abacus", "invalid choice: 'abacus'"),
+        ("--slots", "0", "0 is not a number from 1 to 1024"),
+        ("--deepspeed-version", "new", "new is no version"),
+        ("--network", "carrier pigeon", "carrier pigeon is not a number above 0, nor one of 10GbE"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(config: Path, option: str, value: str, message: str) -> None:
+    result = dsjob("plan", config, option, value)
+    assert (result.exit_code, message in " ".join(result.stderr.split())) == (2, True)
 
 
 MODEL_7B = ("--parameters", "7e9")
@@ -146,7 +198,6 @@ def test_the_stages_answer_the_question_that_is_asked_most() -> None:
 def test_a_network_has_a_number_or_a_name() -> None:
     rates = [recorded(JOB_7B, "--nodes", 2, "--network", each)["samplesPerSecond"] for each in ("1", "IB-NDR")]
     assert rates[1] > 2 * rates[0]
-    assert dsjob("plan", JOB_7B, "--network", "carrier pigeon").exit_code == 2
 
 
 def test_a_calibration_is_shown_as_measured_and_names_its_fabrics() -> None:
