@@ -38,7 +38,7 @@ def compare(version: str, oracle: Oracle, questions: Sequence[tuple[str, Config,
 
 
 def _note(comparison: Comparison, name: str, config: Config, world: int, answer: Answer) -> None:
-    verdict = validate_for(schema_of(comparison.version), config, Circumstances(world))
+    verdict = validate_for(schema_of(comparison.version), config, Circumstances(world, accelerator="cpu"))
     comparison.accepted += answer.accepted
     errors = refusals(verdict)
     ours = _batch(verdict) if not errors else None

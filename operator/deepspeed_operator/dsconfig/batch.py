@@ -145,6 +145,8 @@ def _not_positive(key: str, number: int) -> Note:
 def _not_whole(key: str, value: object) -> Note:
     rule = "type" if not isinstance(value, int | float) else "beyond-64-bits" if value == value // 1 else "fraction"
     message = f"must be a whole number, not {quoted(value)}: DeepSpeed fails on it or computes part of a sample."
+    if rule == "beyond-64-bits":
+        message = f"must be a whole number of 64 bits, not {quoted(value)}: no data loader counts further."
     return error((key,), rule, message, f'Write {key}: 4, for example, or "auto" with Hugging Face.')
 
 

@@ -15,6 +15,9 @@ def combination_notes(setup: Setup) -> Iterator[Note]:
     yield from _scale(setup)
     yield from _master_weights(setup)
     yield from _sum(setup)
+    if setup.on("aio", "use_gds") and setup.accelerator not in {None, "cuda"}:
+        message = f"GPUDirect Storage is for NVIDIA GPUs, and the accelerator is {setup.accelerator}."
+        yield error(("aio", "use_gds"), "device", message, "Remove it.")
 
 
 def _precision(setup: Setup) -> Iterator[Note]:

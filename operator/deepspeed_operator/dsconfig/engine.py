@@ -6,6 +6,7 @@ Mirrored from its source, because no configuration alone can ask it.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error
 from deepspeed_operator.dsconfig.offload import offload_notes
 from deepspeed_operator.dsconfig.optimizers import optimizer_notes
@@ -20,11 +21,14 @@ _DTYPES: Final[Mapping[str, str]] = {
 }
 _ONE_DTYPE_AT_STAGE_0: Final = (0, 17, 6)  # since then stage 0 accumulates in the model's type only
 _GRADIENTS: Final = 2  # ZeRO stages that partition gradients begin here
+_LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
 def engine_notes(setup: Setup) -> Iterator[Note]:
     yield from _precision(setup)
+    yield from _amp(setup)
     yield from _pipeline(setup)
+    yield from _tensor(setup)
     yield from _gradients(setup)
     yield from _bookkeeping(setup)
     yield from offload_notes(setup)
@@ -46,6 +50,18 @@ def _precision(setup: Setup) -> Iterator[Note]:
     if isinstance(wanted, str) and _DTYPES.get(wanted) not in {None, model} and _reads(setup, "param_dtype"):
         message = f"{quoted(wanted)} conflicts with the precision of the model, which is {model}."
         yield refused(("data_types", "param_dtype"), "dtype", message, f"Enable {_DTYPES[wanted]}, or remove it.")
+
+
+def _amp(setup: Setup) -> Iterator[Note]:
+    if not setup.on("amp", "enabled") or not setup.schema.starts_refusing("amp_and_zero"):
+        return
+    path: Path = ("amp", "enabled")
+    if setup.stage:
+        message = "Apex AMP and ZeRO are not compatible."
+        yield refused(path, "zero", message, "Enable bf16 or fp16 instead, or write zero_optimization.stage: 0.")
+    elif setup.fp16 or setup.bf16:
+        message = f"Apex AMP and {'fp16' if setup.fp16 else 'bf16'} cannot both be enabled."
+        yield refused(path, "precision", message, "Disable one of them.")
 
 
 def _accumulation(setup: Setup, model: str) -> Iterator[Note]:
@@ -73,6 +89,20 @@ def _pipeline(setup: Setup) -> Iterator[Note]:
         yield refused((ZERO, "stage"), "pipeline", message, "Write stage: 1, or run without a pipeline.")
 
 
+def _tensor(setup: Setup) -> Iterator[Note]:
+    size: int = setup.value("tensor_parallel", "autotp_size") or 0
+    if size <= 1:
+        return
+    if setup.stage > _GRADIENTS and setup.schema.starts_refusing("autotp_and_stage_3"):
+        message = "this version refuses AutoTP (tensor_parallel.autotp_size) at ZeRO stage 3."
+        yield refused((ZERO, "stage"), "autotp", message, "Write stage: 2 or less, or use DeepSpeed 0.19.5 or newer.")
+    inner: Mapping[str, int] = setup.value("tensor_parallel", "tensor_parallel") or {}
+    if inner.get("tp_size", 1) not in (1, size) and setup.schema.starts_refusing("autotp_sizes"):
+        path: Path = ("tensor_parallel", setup.name_of_inner_tp, "tp_size")
+        message = f"{inner['tp_size']} does not match tensor_parallel.autotp_size, which is {size}."
+        yield refused(path, "contradiction", message, "Remove it.")
+
+
 def _gradients(setup: Setup) -> Iterator[Note]:
     if setup.stage < _GRADIENTS or not setup.on(ZERO, "reduce_scatter"):
         return
@@ -92,6 +122,11 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     schema = setup.schema
     if schema.starts_refusing("managed_gradient_accumulation") and not setup.plain("managed_gradient_accumulation"):
         yield from _unmanaged(setup)
+    yield from _numbers(setup)
+    level = setup.plain("log_level")
+    if level is not None and schema.starts_refusing("log_level") and str(level).lower() not in _LOG_LEVELS:
+        message = f"must be one of {', '.join(_LOG_LEVELS)}, not {quoted(level)}."
+        yield refused(("log_level",), "type", message, 'Write "warning", or remove it.')
     autocast = setup.on("torch_autocast", "enabled")
     if autocast and setup.on(ZERO, "zero_quantized_weights") and schema.starts_refusing(_AUTOCAST):
         message = "torch_autocast and zero_quantized_weights exclude each other."
@@ -99,6 +134,17 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     if setup.accelerator == "cpu" and setup.stage > _GRADIENTS and setup.on(ZERO, "zero_quantized_weights"):
         message = "the quantizer is not implemented for CPUs."
         yield refused((ZERO, "zero_quantized_weights"), "device", message, "Remove it.")
+
+
+def _numbers(setup: Setup) -> Iterator[Note]:
+    """What the engine compares with, or divides by, at the first step at the latest."""
+    clipping, steps = (setup.config.get(key, 1) for key in ("gradient_clipping", "steps_per_print"))
+    if clipping != AUTO and not isinstance(clipping, int | float):
+        message = f"must be a number, not {quoted(clipping)}."
+        yield refused(("gradient_clipping",), "type", message, "Write gradient_clipping: 1.0, for example.")
+    if steps is not None and steps != AUTO and not (isinstance(steps, int | float) and steps):
+        message = f"must be a number other than 0, not {quoted(steps)}: the engine divides by it."
+        yield refused(("steps_per_print",), "type", message, "Write steps_per_print: 10, for example, or remove it.")
 
 
 def _unmanaged(setup: Setup) -> Iterator[Note]:

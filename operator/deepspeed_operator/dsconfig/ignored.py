@@ -63,8 +63,8 @@ def _below_stage_3(setup: Setup) -> Iterator[Note]:
 def _zero(setup: Setup) -> Iterator[Note]:
     given = setup.section(ZERO)
     if isinstance(setup.config.get(ZERO), bool):
-        message = "true or false is the form of years ago: true means stage 1."
-        yield warning((ZERO,), "deprecated", message, f"Write {ZERO}: {{stage: 1}}.")
+        message = "true or false is the form of years ago: true means stage 1, false none."
+        yield warning((ZERO,), "deprecated", message, f"Write {ZERO}: {{stage: {setup.stage}}}.")
     if setup.stage in {1, 2} and "reduce_scatter" in given and setup.on(ZERO, "use_multi_rank_bucket_allreduce"):
         message = (
             f"changes nothing at ZeRO stage {setup.stage}: gradients are all-reduced as long as "
@@ -95,11 +95,10 @@ def _sections(setup: Setup) -> Iterator[Note]:
         yield warning(("compile", "deepcompile"), "needs-call", message, "Call engine.compile() after initialize().")
     parallel = setup.models.get("tensor_parallel", {})
     inner: Mapping[str, Any] = parallel.get("tensor_parallel") or {}
-    if (inner.get("tp_size") or 1) > 1 and not parallel.get("autotp_size"):
-        key = "tp" if "tp" in setup.section("tensor_parallel") else "tensor_parallel"
-        message = "without autotp_size tensor parallelism stays off: this is silently ignored."
+    if (inner.get("tp_size") or 1) > 1 and (parallel.get("autotp_size") or 0) <= 1:
+        message = "without autotp_size above 1, tensor parallelism stays off: this is silently ignored."
         fix = f"Write tensor_parallel.autotp_size: {inner['tp_size']}."
-        yield warning(("tensor_parallel", key, "tp_size"), "no-effect", message, fix)
+        yield warning(("tensor_parallel", setup.name_of_inner_tp, "tp_size"), "no-effect", message, fix)
     if setup.section("aio") and "nvme" not in {device_of(setup, OPTIMIZER), device_of(setup, PARAM)}:
         message = "has an effect with NVMe offloading only."
         yield warning(("aio",), "no-effect", message, "Remove it, or offload to nvme.")

@@ -20,6 +20,7 @@ from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.versions import SUPPORTED, judge_of, ranges
 
 _ORDER: Final = list(Level)
+_OF_VALUES: Final = frozenset({"loose-type", "auto-left"})  # remarks on what DeepSpeed takes a value for
 ELASTICITY: Final = "elasticity"
 
 
@@ -180,7 +181,8 @@ def _unrepeated(notes: Iterable[Note]) -> tuple[Note, ...]:
     kept: dict[tuple[object, ...], Note] = {}
     for note in notes:
         kept.setdefault((note.path, note.rule), note)
-    return tuple(kept.values())
+    refused = {note.path for note in kept.values() if note.level is Level.ERROR}
+    return tuple(note for note in kept.values() if note.rule not in _OF_VALUES or note.path not in refused)
 
 
 def _with(verdict: Verdict, notes: tuple[Note, ...]) -> Verdict:

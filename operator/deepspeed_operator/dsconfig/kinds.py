@@ -60,8 +60,11 @@ def is_digits(text: str) -> bool:
 def accepted_words(refused: str, default: object) -> str:
     """Say in words which values are accepted where these kinds are refused."""
     words = [text for letters, text in _WORDS if not set(letters) & set(refused)]
-    if isinstance(default, bool) and words[:1] == [_SWITCH]:
-        return _SWITCH  # numbers are accepted because Python takes them for true and false
+    if isinstance(default, bool) and "f" not in refused:
+        # Numbers, and what is empty, are accepted because Python takes them for true and false.
+        return _SWITCH if "t" not in refused else "false"
+    if "O" in refused and words != [OBJECT]:
+        words = [word for word in words if word != OBJECT]  # only the empty one, as good as nothing
     for better, worse in _IMPLIED:
         words = [word for word in words if better not in words or word != worse]
     if len(words) < 2:
@@ -70,6 +73,7 @@ def accepted_words(refused: str, default: object) -> str:
 
 
 _SWITCH: Final = "true or false"
+OBJECT: Final = "an object {…}"
 _WORDS: Final = (
     ("ft", _SWITCH),
     ("01i-zuwrm", "a number"),
@@ -78,9 +82,10 @@ _WORDS: Final = (
     ("s", "text"),
     ("S", "a list of texts"),
     ("N", "a list of numbers"),
-    ("E", "an object {…}"),
+    ("E", OBJECT),
 )
 _IMPLIED: Final = (
+    ("a number", _SWITCH),
     ("a number", "a whole number"),
     ("a number", "a whole number above 0"),
     ("a whole number", "a whole number above 0"),

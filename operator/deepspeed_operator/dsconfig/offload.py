@@ -84,6 +84,10 @@ def _grad_norm(setup: Setup) -> Iterator[Note]:
     if setup.on(ZERO, "compute_grad_norm") or not setup.schema.starts_refusing("compute_grad_norm_and_clipping"):
         return
     path: Path = ("compute_grad_norm",)
+    sums_apart = setup.stage == 1 and setup.bf16 and setup.accumulates_in_fp32 and not uses_cpu_optimizer(setup)
+    if sums_apart and setup.schema.starts_refusing("norm_of_fp32_sums"):
+        message = "false does not work at ZeRO stage 1 in bf16 with gradients added up in fp32."
+        yield _refused(path, "dtype", message, "Remove it, or remove data_types.grad_accum_dtype.")
     if setup.plain("gradient_clipping"):
         clipping = setup.plain("gradient_clipping")
         message = f"false needs gradient_clipping 0, and it is {clipping}."
@@ -99,9 +103,11 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
         return
     for section in ("fp16", "bf16"):
         key = f"{section}_master_weights_and_grads"
-        if setup.on(section, key) and device_of(setup, OPTIMIZER) == "none":
+        other = setup.section("optimizer").get("type", "Adam")
+        is_adam = not isinstance(other, str) or other.lower() in {"adam", "adamw"}
+        if setup.on(section, key) and (device_of(setup, OPTIMIZER) == "none" or not is_adam):
             message = f"needs {ZERO}.{OPTIMIZER} with an Adam optimizer."
-            fix = f"Write {ZERO}.{OPTIMIZER}: {{device: cpu}}, or remove it."
+            fix = f"Write {ZERO}.{OPTIMIZER}: {{device: cpu}} and optimizer.type: AdamW, or remove it."
             yield error((section, key), "offload", message, fix, Phase.ENGINE)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.kinds import is_digits
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.schema import TOP, Schema
 from deepspeed_operator.dsconfig.wording import quoted
@@ -62,7 +63,7 @@ def divide(schema: Schema, config: Mapping[str, Any], world: int, declared: Para
     if (world // pipeline) % expert:
         notes.append(_experts(world // pipeline, expert, config))
     shards = world // model
-    if configured and declared.sequence is None and DATA not in config:
+    if configured and configured > 1 and declared.sequence is None and DATA not in config:
         notes.append(_sequence_alone(configured, world))
         shards = world // (tensor * pipeline)
     return Division(divisor, shards, tensor, pipeline, sequence, expert, notes)
@@ -76,7 +77,11 @@ def _agreed(notes: list[Note], configured: int | None, declared: int | None, pat
 
 
 def _auto_tensor(config: Mapping[str, Any]) -> int | None:
-    return _above_one(config.get("tensor_parallel"), "autotp_size")
+    section = object_at(config.get("tensor_parallel"))
+    size = section.get("autotp_size")
+    if (isinstance(size, str) and is_digits(size)) or (isinstance(size, float) and size.is_integer()):
+        section = {"autotp_size": int(size)}  # as pydantic takes it
+    return _above_one(section, "autotp_size")
 
 
 def _auto_expert(config: Mapping[str, Any]) -> int | None:

@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.nearest import nearest
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error
+from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.wording import quoted
 
@@ -15,6 +15,8 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "OneCycle": ("cycle_min_lr", "cycle_max_lr"),
 }
 _STEPS: Final = "warmup_num_steps"
+_TYPE: Final = "warmup_type"
+_TYPES: Final = ("log", "linear")
 
 
 def scheduler_notes(setup: Setup) -> Iterator[Note]:
@@ -29,7 +31,8 @@ def scheduler_notes(setup: Setup) -> Iterator[Note]:
         return
     parameters: Any = section.get("params")
     if not isinstance(parameters, dict):
-        message = "is missing: DeepSpeed passes it on as arguments, and fails without it."
+        wrong = "is missing" if parameters is None else f"must be an object {{…}}, not {quoted(parameters)}"
+        message = f"{wrong}: DeepSpeed passes it on as arguments, and fails without it."
         yield _refused(("params",), "missing", message, "Write params: {…}.")
         return
     yield from _parameters(setup, name, cast(Mapping[str, Any], parameters))
@@ -45,11 +48,26 @@ def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Itera
     for key in _REQUIRED.get(name, ()):
         if key not in parameters:
             yield _refused(("params", key), "missing", f"is missing, and {name} needs it.", f"Write {key}.")
+    if name in setup.schema.scheduler_params:
+        yield from _texts(name, parameters)
     steps = parameters.get(_STEPS)
     checked = name.startswith("Warmup") and setup.schema.starts_refusing(_STEPS)
     if checked and _STEPS in parameters and steps != AUTO and not (isinstance(steps, int) and steps > 0):
         message = f"must be a whole number above 0, not {quoted(steps)}."
         yield _refused(("params", _STEPS), "type", message, f"Write {_STEPS}: 1000, for example.")
+
+
+def _texts(name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:
+    """What DeepSpeed's own schedulers, all of whose parameters are numbers but one, make of text."""
+    for key, value in parameters.items():
+        if not isinstance(value, str) or value == AUTO:
+            continue
+        path: Path = ("params", key)
+        if key != _TYPE:
+            yield _refused(path, "type", f"must be a number, not {quoted(value)}.", "Write it without quotes.")
+        elif value not in _TYPES:
+            message = f"{name} knows {' and '.join(_TYPES)}: {quoted(value)} quietly becomes {_TYPES[0]}."
+            yield warning(("scheduler", *path), "no-effect", message, f"Write {_TYPES[0]} or {_TYPES[1]}.")
 
 
 def _refused(path: Path, rule: str, message: str, fix: str) -> Note:

@@ -1,13 +1,13 @@
 """All sections of a configuration, read as DeepSpeed reads them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 from deepspeed_operator.dsconfig.auto import FILLED
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.compression import GROUPS, group_notes
-from deepspeed_operator.dsconfig.kinds import accepted_words
-from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest
+from deepspeed_operator.dsconfig.kinds import OBJECT, accepted_words
+from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest, nearest
 from deepspeed_operator.dsconfig.notes import Note, Path, error, warning, written
 from deepspeed_operator.dsconfig.schema import TOP, Key, Schema, Section
 from deepspeed_operator.dsconfig.strict import Coerced, read_model
@@ -16,6 +16,8 @@ from deepspeed_operator.dsconfig.wording import quoted
 Values = Mapping[str, Any]
 
 # Their keys are arguments of an optimizer or a scheduler, or names of the user's.
+_PIPELINE: Final = "pipeline"
+_REENTRANT: Final = "use_reentrant"  # read by the pipeline's engine, and without a default
 _OPEN: Final = frozenset({"optimizer.params", "scheduler.params"})
 _NAMED_BY_USERS: Final = (GROUPS, "curriculum_metrics", "curriculum_learning", "random_ltd")
 # Why a key that is known is not read.
@@ -71,13 +73,20 @@ class Reading:
             notes, self.models[written(path)] = read_model(self.schema, entry.model, kept, path)
             self.notes += notes
             return
+        if path == (_PIPELINE,) and inner is not None:
+            for key in inner.keys() - self.schema.pipeline - {_REENTRANT}:
+                self._unknown(_PIPELINE, (*path, key))
+            return
         if inner is not None and (written(path) in self.schema.sections or path[-1] in _NAMED_BY_USERS):
             self._visit(path, inner)
             return
         filled = value == AUTO and written(path) in FILLED
         refused = "" if filled else entry.refused(value, enabled, needed)
         if refused:
-            self.notes.append(_refused(entry, path, value, refused))
+            is_section = entry.model is not None or written(path) in self.schema.sections
+            self.notes.append(_refused(entry, path, value, refused, is_section=is_section))
+        elif isinstance(value, str):
+            self.notes += _texts(entry, path, value)
 
     def _removed_inside(self, path: Path, values: Values) -> None:
         self.notes += [self._removed((*path, key)) for key in values if written((*path, key)) in self.schema.removed]
@@ -88,7 +97,7 @@ class Reading:
         return error(path, "removed", message, f"Remove {path[-1]}.")
 
     def _unknown(self, section: str, path: Path) -> None:
-        if section in _OPEN or (path[-1] in self.schema.pipeline and section == "pipeline"):
+        if section in _OPEN:
             return
         if any(step in _NAMED_BY_USERS for step in path[:-1]):
             return
@@ -106,10 +115,27 @@ class Reading:
         ]
 
 
-def _refused(entry: Key, path: Path, value: object, refused: str) -> Note:
-    words = f"one of {', '.join(entry.choices)}" if entry.choices else accepted_words(refused, entry.default)
-    example = f"Write {path[-1]}: {quoted(entry.default)}, or" if entry.default is not None else "Correct it, or"
-    return error(path, "type", f"must be {words}, not {quoted(value)}.", f"{example} remove it.")
+def _refused(entry: Key, path: Path, value: object, refused: str, *, is_section: bool) -> Note:
+    choices = [choice for choice in entry.choices if choice != AUTO]
+    words = f"one of {', '.join(choices)}" if choices else accepted_words(refused, entry.default)
+    meant = nearest(value, choices) if isinstance(value, str) else None
+    meant = entry.default if meant is None else meant
+    example = f"Write {path[-1]}: {quoted(meant)}, or" if meant is not None else "Correct it, or"
+    message = f"must be {OBJECT if is_section else words}, not {quoted(value)}."
+    return error(path, "type", message, f"{example} remove it.")
+
+
+def _texts(entry: Key, path: Path, value: str) -> Iterator[Note]:
+    """What DeepSpeed does not check: text where it expects something else."""
+    if value == AUTO or value in entry.choices or isinstance(entry.default, str | None):
+        return
+    if isinstance(entry.default, bool):
+        message = f"{quoted(value)} is text, which DeepSpeed takes for {'true' if value else 'false'}."
+        fix = f"Write {path[-1]}: true, or false, without quotes."
+    else:
+        message = f"{quoted(value)} is text where DeepSpeed expects a number: it fails later, or never compares equal."
+        fix = f"Write {path[-1]}: {quoted(entry.default)}, for example, without quotes."
+    yield warning(path, "loose-type", message, fix)
 
 
 def _object(value: object) -> Values | None:

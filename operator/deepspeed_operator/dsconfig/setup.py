@@ -11,6 +11,7 @@ from deepspeed_operator.dsconfig.parallelism import Division
 from deepspeed_operator.dsconfig.schema import TOP, Schema
 
 ZERO: Final = "zero_optimization"
+_STAGES: Final = (0, 1, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,17 @@ class Setup:
     @property
     def stage(self) -> int:
         given = self.config.get(ZERO)
-        return int(given) if isinstance(given, bool) else int(self.zero.get("stage") or 0)
+        if isinstance(given, bool):
+            return int(given)
+        written = object_at(given).get("stage")
+        # Where the section is refused, what it asks for is still the stage that other keys were meant for.
+        meant = written if not self.zero and written in _STAGES else self.zero.get("stage")
+        return int(meant or 0)
+
+    @property
+    def name_of_inner_tp(self) -> str:
+        """The name by which the file has the section inside tensor_parallel."""
+        return "tp" if "tp" in self.section("tensor_parallel") else "tensor_parallel"
 
     @property
     def fp16(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import ValidationError
 
-from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest
+from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest, nearest_choice
 from deepspeed_operator.dsconfig.notation import model_in, parts
 from deepspeed_operator.dsconfig.notes import Note, Path, error, warning
 from deepspeed_operator.dsconfig.schema import Schema
@@ -96,7 +96,9 @@ def _unknown(schema: Schema, model: str, path: Path, values: Values, *, hinted: 
 
 
 def _wrong(described: Any, value: object, path: Path, default: object) -> Note:
-    example = f"Write {path[-1]}: {quoted(default)}, or" if default is not None else "Correct it, or"
+    meant = nearest_choice(described, value)
+    meant = default if meant is None else meant
+    example = f"Write {path[-1]}: {quoted(meant)}, or" if meant is not None else "Correct it, or"
     message = f"must be {type_words(described)}, not {quoted(value)}."
     return error(path, "type", message, f"{example} remove it.")
 
@@ -118,10 +120,17 @@ def _checked(schema: Schema, model: str, fields: Coerced, values: Values, path: 
     for name, info in description["fields"].items():
         key = info.get("alias", name) if info.get("alias") in values else name
         inner = model_in(info["type"])
+        if isinstance(values.get(key), str) and isinstance(fields.get(name), int | float):
+            notes.append(_loose(values[key], fields[name], (*path, key)))
         if inner is not None and isinstance(fields.get(name), tuple):
             fields[name] = fields[name][0]
             notes += _checked(schema, inner, fields[name], values[key], (*path, key))
     return notes
+
+
+def _loose(text: str, taken: float, path: Path) -> Note:
+    message = f"{quoted(text)} is text, which DeepSpeed takes for {quoted(taken)}."
+    return warning(path, "loose-type", message, f"Write {path[-1]}: {quoted(taken)}, without quotes.")
 
 
 def _field_notes(schema: Schema, model: str, values: Values, path: Path) -> list[Note]:

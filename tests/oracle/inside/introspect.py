@@ -30,12 +30,14 @@ APART: set[Path] = {
     ("gradient_accumulation_steps",),
     ("sequence_parallel_size",),
     ("fp16", "fp16_master_weights_and_grads"),
+    ("aio", "use_gds"),
 }
 # Without these a section is not looked into.
 NEEDED: dict[Path, dict[str, Any]] = {
     ("optimizer",): {"type": "Adam"},
     ("scheduler",): {"type": "WarmupLR"},
     ("fp16",): {"enabled": True, "initial_scale_power": 16},
+    ("expert_parallel",): {"enabled": True},
 }
 _DEEPEST = 5
 _LINED = 3

@@ -47,10 +47,16 @@ def measured() -> dict[str, Any]:
 
 # Said by the engine when it starts, where no configuration alone can be asked: whether the version says it at all.
 _ENGINE: dict[str, str] = {
+    "amp_and_zero": "Amp and ZeRO are not currently compatible",
+    "amsgrad_on_cpus": "DeepSpeedCPUAdam does not support the AMSGrad variant",
+    "autotp_and_stage_3": "the compatibility between 'autotp' and 'zero_stage = 3' has not been validated",
+    "autotp_sizes": "does not match tensor_parallel.autotp_size",
     "compute_grad_norm_and_clipping": "compute_grad_norm=false requires gradient_clipping=0",
+    "log_level": "set_log_level_from_string(self",
     "managed_gradient_accumulation": "managed_gradient_accumulation=False supports",
     "master_weights_need_offload": "Master weights feature requires",
     "muon_and_reduce_scatter": "Muon and reduce scatter cannot be used together",
+    "norm_of_fp32_sums": "compute_grad_norm=false does not support ZeRO Stage 1 with",
     "super_offload": "SuperOffload only supports",
     "torch_autocast_and_quantized_weights": "Cannot enable both torch autocast and zero quantized weights",
     "warmup_num_steps": "warmup_num_steps must be",
@@ -58,5 +64,6 @@ _ENGINE: dict[str, str] = {
 
 
 def engine_checks(package: pathlib.Path) -> list[str]:
-    source = "\n".join(file.read_text() for file in sorted((package / "runtime").rglob("*.py")))
+    files = [*(package / "runtime").rglob("*.py"), *(package / "ops" / "adam").glob("*.py")]
+    source = "\n".join(file.read_text() for file in sorted(files))
     return sorted(name for name, message in _ENGINE.items() if message in source)

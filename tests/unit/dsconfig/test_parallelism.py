@@ -54,6 +54,16 @@ def test_auto_tensor_parallel_ranks_count_as_data_parallel_ones(size: int, shard
     assert f"= {micro * shards} samples" in note.message
 
 
+@pytest.mark.parametrize("written", ["2", 2.0])
+def test_a_size_that_deepspeed_reads_as_a_number_counts_as_one(written: object) -> None:
+    config = {"train_micro_batch_size_per_gpu": 1, "tensor_parallel": {"autotp_size": written}}
+    assert verdict_on(config, 8).division.shards == 4
+
+
+def test_sequences_that_nobody_shares_are_no_reason_for_a_warning() -> None:
+    assert verdict_on({"train_micro_batch_size_per_gpu": 1, "sequence_parallel_size": 1}, 8).notes == ()
+
+
 def test_tensor_parallelism_of_the_script_divides_the_ranks() -> None:
     config = {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2}
     assert verdict_on(config, 8, Parallelism(tensor=2)).division.divisor == 4

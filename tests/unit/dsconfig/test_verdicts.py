@@ -82,6 +82,12 @@ REFUSED_WHILE_READ: list[tuple[dict[str, Any], str, str]] = [
     ({"gradient_allreduce_op": "sum", "zero_optimization": {"stage": 3}}, "gradient_allreduce_op", "stage 3"),
     ({"data_efficiency": {"data_sampling": {"dynamic_batching": {"enabled": True}}}},
      "data_efficiency.data_sampling.dynamic_batching.max_tokens", "is missing"),
+    ({"zero_optimization": {"offload_optimizer": {"device": "CPU"}}},
+     "zero_optimization.offload_optimizer.device", 'Write device: "cpu"'),
+    ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage", "Write stage: 3"),
+    ({"wandb": None}, "wandb", "must be an object {…}, not null"),
+    ({"vocabulary_size": "50257"}, "vocabulary_size", 'must be a number, not "50257"'),
+    ({"timers": None}, "timers", "must be an object {…}, not null"),
 ]  # fmt: skip
 
 
@@ -119,6 +125,26 @@ REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"zero_optimization": {"stage": 2, "zenflow": {}}}, {}, "zero_optimization.zenflow", "offloaded"),
     ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3}}, {},
      "zero_optimization.reduce_scatter", "Muon"),
+    ({"optimizer": {"type": "AdamW", "params": {"learning_rate": 1e-4}}}, {},
+     "optimizer.params.learning_rate", "Write lr."),
+    ({"optimizer": {"type": "Adam", "params": {"lr": "1e-4"}}}, {}, "optimizer.params.lr", "must be a number"),
+    ({"optimizer": {"type": "Adam", "params": {"betas": [0.9]}}}, {}, "optimizer.params.betas", "two numbers"),
+    ({"optimizer": {"type": "Adam", "params": {"amsgrad": True}}}, {}, "optimizer.params.amsgrad", "AMSGrad"),
+    ({"optimizer": {"type": "Lion", "params": {"eps": 1e-8}}}, {}, "optimizer.params.eps", "no such parameter"),
+    ({"optimizer": {"type": "Adagrad", "params": {"lr_decay": 0.1}}, "zero_optimization": {"stage": 2, **CPU_OFFLOAD}},
+     {}, "optimizer.params.lr_decay", "when it is offloaded"),
+    ({"optimizer": {"type": "Lion"}, "bf16": {"enabled": True, "bf16_master_weights_and_grads": True},
+      "zero_optimization": {"stage": 2, **CPU_OFFLOAD}}, {}, "bf16.bf16_master_weights_and_grads", "Adam optimizer"),
+    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "1e-4"}}}, {},
+     "scheduler.params.warmup_max_lr", "without quotes"),
+    ({"scheduler": {"type": "WarmupLR", "params": []}}, {}, "scheduler.params", "must be an object {…}, not []"),
+    ({"gradient_clipping": "1.0"}, {}, "gradient_clipping", 'must be a number, not "1.0"'),
+    ({"steps_per_print": 0}, {}, "steps_per_print", "the engine divides by it"),
+    ({"log_level": "verbose"}, {}, "log_level", "one of debug, info"),
+    ({"tensor_parallel": {"autotp_size": 2, "tp": {"tp_size": 4}}}, {}, "tensor_parallel.tp.tp_size", "match"),
+    ({"gradient_clipping": 0, "bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"},
+      "zero_optimization": {"stage": 1, "compute_grad_norm": False}}, {},
+     "zero_optimization.compute_grad_norm", "added up in fp32"),
 ]  # fmt: skip
 
 
@@ -146,6 +172,13 @@ IGNORED: list[tuple[dict[str, Any], str, str]] = [
     ({"optimizer": {"params": {"lr": 1}}}, "optimizer.params", "without a type"),
     ({"zero_optimization": True}, "zero_optimization", "stage: 1"),
     ({"pipeline": {"stages": 2}}, "pipeline.stages", "PipelineModule"),
+    ({"pipeline": {"stage": 2}}, "pipeline.stage", "does not read this key"),
+    ({"max_grad_norm": 1.0}, "max_grad_norm", "Write gradient_clipping."),
+    ({"dump_state": "false"}, "dump_state", '"false" is text, which DeepSpeed takes for true'),
+    ({"aio": {"block_size": "1M"}}, "aio.block_size", "expects a number"),
+    ({"zero_optimization": {"stage": "2"}}, "zero_optimization.stage", "Write stage: 2, without quotes."),
+    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cosine"}}},
+     "scheduler.params.warmup_type", "quietly becomes log"),
 ]  # fmt: skip
 
 
@@ -155,6 +188,54 @@ def test_what_deepspeed_ignores_is_a_warning(config: dict[str, Any], place: str,
     assert place in places(verdict, Level.WARNING)
     assert not verdict.refused
     assert words in said(verdict, place)
+
+
+OF_OLD_VERSIONS: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"amp": {"enabled": True}, "zero_optimization": {"stage": 1}}, "0.19.7", "amp.enabled", "ZeRO"),
+    ({"amp": {"enabled": True}, "bf16": {"enabled": True}}, "0.19.7", "amp.enabled", "bf16"),
+    ({"tensor_parallel": {"autotp_size": 2}, "zero_optimization": {"stage": 3}}, "0.19.2",
+     "zero_optimization.stage", "AutoTP"),
+    ({"optimizer": {"type": "Adam", "params": {"fp32_optimizer_states": True}}}, "0.19.5",
+     "optimizer.params.fp32_optimizer_states", "no such parameter"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "version", "place", "words"), OF_OLD_VERSIONS)
+def test_what_only_old_versions_refuse(config: dict[str, Any], version: str, place: str, words: str) -> None:
+    before, now = verdict_on({**BATCH, **config}, version=version), verdict_on({**BATCH, **config})
+    assert places(before, Level.ERROR) == [place]
+    assert words in said(before, place)
+    assert place not in places(now, Level.ERROR)
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "Lion", "Lamb", "SGD", "Adagrad", "Muon"])
+def test_an_optimizer_with_its_usual_parameters_is_accepted(name: str) -> None:
+    usual = {"lr": 1e-4, "weight_decay": 0.01, **({"momentum": 0.9} if name == "SGD" else {})}
+    assert not verdict_on({**BATCH, "optimizer": {"type": name, "params": usual}}).refused
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"},
+        {"torch_adam": True, "adam_w_mode": True, "fused": True},
+        {"bias_correction": True, "set_grad_none": True, "amsgrad": False},
+    ],
+)
+def test_parameters_of_adam_that_are_found_in_real_files(params: dict[str, Any]) -> None:
+    assert not verdict_on({**BATCH, "optimizer": {"type": "AdamW", "params": params}}).refused
+
+
+def test_a_refused_section_is_not_taken_for_stage_0() -> None:
+    zero = {"stage": 3, "stage3_prefetch_bucket_size": 0.5, "stage3_max_live_parameters": 1}
+    verdict = verdict_on({**BATCH, "zero_optimization": zero})
+    assert places(verdict, Level.ERROR) == ["zero_optimization.stage3_prefetch_bucket_size"]
+    assert places(verdict, Level.WARNING) == []
+
+
+def test_a_value_that_is_refused_has_no_remark_beside_it() -> None:
+    verdict = verdict_on({**BATCH, "gradient_clipping": "1.0", "zero_optimization": "auto"})
+    assert len({note.path for note in verdict.notes}) == len(verdict.notes)
 
 
 def test_a_plain_configuration_has_nothing_to_say() -> None:
