@@ -52,6 +52,7 @@ FULL: Json = {
             "quantization": "NF4",
             "layers": 32,
             "hiddenSize": 4096,
+            "experts": {"count": 8, "layers": 4, "parameters": 1000, "topK": 2, "capacityPercent": 125},
             "intermediateSize": 11008,
             "heads": 32,
             "keyValueHeads": 8,

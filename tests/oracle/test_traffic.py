@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.plan.communication import communication
-from deepspeed_operator.plan.model import Model, Module, Tensor, of_modules
+from deepspeed_operator.plan.model import Experts, Model, Module, Shape, Tensor, Usage, of_modules
 from deepspeed_operator.plan.reading import setup_of
 from tests.oracle.traffic import counted
 
@@ -87,6 +88,38 @@ def models() -> dict[str, Case]:
     return found
 
 
+EXPERTS: dict[str, Any] = {
+    **{"count": 4, "layers": 2, "inner": 384, "ranks": 2, "chosen": 1, "capacity": 1.0},
+    **{"tokens": 301, "again": False},
+}
+
+
+def experts(world: int) -> dict[str, Case]:
+    """Layers of experts, which some or all of the ranks divide."""
+    single: dict[str, Any] = {"use_multi_rank_bucket_allreduce": False}
+    fp32_sums: dict[str, Any] = {"data_types": {"grad_accum_dtype": "fp32"}}
+    offload: dict[str, Any] = {"offload_optimizer": {"device": "cpu"}}
+    found: dict[str, Case] = {}
+    for stage in range(3):
+        found[f"stage {stage}"] = of_experts(configuration(stage, 4))
+    for ranks in (1, world):
+        found[f"stage 2, on {ranks} of the ranks"] = of_experts(configuration(2, 1), ranks=ranks)
+    for stage in (1, 2):
+        found[f"stage {stage}, single-rank reduces"] = of_experts(configuration(stage, 4, zero=single))
+    found["stage 2, optimizer on the host"] = of_experts(configuration(2, 4, zero=offload))
+    found["stage 1, fp32 sums"] = of_experts(configuration(1, 4, **fp32_sums))
+    found["stage 0, fp32"] = of_experts(configuration(0, 4, bf16={"enabled": False}))
+    found["two for a token, and some room"] = of_experts(configuration(2, 1), chosen=2, capacity=1.3)
+    found["three for a token"] = of_experts(configuration(2, 1), chosen=3)
+    found["computed again"] = of_experts(configuration(2, 1), again=True)
+    found["replicas as neighbours"] = of_experts(configuration(2, 1, use_data_before_expert_parallelism=True))
+    return {f"experts, {name}": each for name, each in found.items()}
+
+
+def of_experts(config: dict[str, Any], **changes: Any) -> Case:
+    return {**case(config, [(320, 512), (512, 256)]), "experts": {**EXPERTS, **changes}}
+
+
 def near_copies() -> dict[str, Case]:
     """Last: once its groups are made, DeepSpeed uses them in every engine of the process."""
     zero: dict[str, Any] = {"zero_hpz_partition_size": 2}
@@ -102,7 +135,22 @@ def case(
     frozen: Sequence[int] = (),
     tied: bool = False,
 ) -> Case:
-    return {"config": config, "layers": layers, "frozen": list(frozen), "tied": tied}
+    return {"config": config, "layers": layers, "frozen": list(frozen), "tied": tied, "experts": None}
+
+
+def model_of(case: Case) -> Model:
+    linear, asked = linear_layers(case), case["experts"]
+    if asked is None:
+        return linear
+    width, inner = case["layers"][-1][1], asked["inner"]
+    found = Experts(
+        asked["count"], asked["layers"], 2 * width * inner + width + inner, asked["chosen"], asked["capacity"]
+    )
+    gates = asked["layers"] * asked["count"] * width
+    shape = Shape(asked["layers"], width, inner, heads=1, vocabulary=1, queries=width, keys=width)
+    usage = Usage(sequence=asked["tokens"], checkpointing=asked["again"])
+    parameters = linear.parameters + gates + found.total
+    return Model(parameters, (), shape, (), usage=usage, experts=found)
 
 
 def linear_layers(case: Case) -> Model:
@@ -120,14 +168,16 @@ def linear_layers(case: Case) -> Model:
 @pytest.mark.parametrize("version", ["0.15.4", "0.19.8"])
 def test_a_step_costs_what_the_plan_says(version: str, world: int) -> None:
     configs = {f"{name}, accumulation {steps}": each for steps in (1, 4) for name, each in cases(steps).items()}
-    asked = {name: case(config) for name, config in {**configs, **others()}.items()} | models() | near_copies()
+    asked = {name: case(config) for name, config in {**configs, **others()}.items()}
+    asked |= models() | experts(world) | near_copies()
     if version == "0.15.4":
         # There, they are all-reduced by a function that is not counted.
         asked = {name: each for name, each in asked.items() if "not contiguous" not in name}
     wrong: dict[str, tuple[object, object]] = {}
     for (name, each), found in zip(asked.items(), counted(version, world, list(asked.values())), strict=True):
-        setup = setup_of(each["config"], world, version)
-        traffic = communication(setup, linear_layers(each), each["config"]["gradient_accumulation_steps"])
+        divided = Parallelism(expert=each["experts"]["ranks"]) if each["experts"] else None
+        setup = setup_of(each["config"], world, version, divided)
+        traffic = communication(setup, model_of(each), each["config"]["gradient_accumulation_steps"])
         planned = traffic.payload_by_size()
         assert traffic.unproven == (), name
         if planned.keys() != found.keys() or any(abs(planned[key] / found[key] - 1) > 0.01 for key in planned):

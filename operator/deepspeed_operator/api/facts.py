@@ -43,6 +43,22 @@ class Lora(Model):
     )
 
 
+class Experts(Model):
+    """Layers in which a token goes through a few of many experts, as deepspeed.moe.layer.MoE makes them."""
+
+    count: int = Field(ge=1, le=65_536, description="Experts of each such layer (num_experts).")
+    layers: int = Field(ge=1, le=10_000, description="Layers with experts.")
+    parameters: Count = Field(description="Parameters of one expert of one layer. Example: 176160768")
+    top_k: int = Field(default=1, ge=1, le=1024, description="Experts that a token goes to (k).")
+    capacity_percent: int = Field(
+        default=100,
+        ge=1,
+        le=100_000,
+        description="Tokens for which experts have room, in percent of those that they share evenly: "
+        "100 × capacity_factor.",
+    )
+
+
 class ModelFacts(Model):
     """Facts by which the planner computes memory; each that is not given is taken from fromConfig, else assumed."""
 
@@ -53,6 +69,11 @@ class ModelFacts(Model):
     parameters: Count | None = Field(default=None, description="All parameters of the model. Example: 6738415616")
     trainable_parameters: Count | None = Field(
         default=None, description="Parameters that are trained. Unset: those of lora, else assumed to be all."
+    )
+    experts: Experts | None = Field(
+        default=None,
+        description="Layers with experts, all of them trained, of a model whose parameters are given with theirs. "
+        "parallelism.expert says how many ranks divide a layer's experts.",
     )
     lora: Lora | None = Field(default=None, description="Adapters are trained, and all of the model is frozen.")
     frozen_dtype: FrozenType | None = Field(

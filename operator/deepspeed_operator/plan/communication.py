@@ -6,12 +6,12 @@ total a lower bound, and is named in `unproven`.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.gathers import Gather, Limits, gathered, persistent
-from deepspeed_operator.plan.groups import Groups, groups_of
+from deepspeed_operator.plan.groups import Group, Groups, groups_of
 from deepspeed_operator.plan.model import Model, Tensor
 from deepspeed_operator.plan.shared_activations import activation_terms
 from deepspeed_operator.plan.terms import ALL_GATHER, ALL_REDUCE, REDUCE, REDUCE_SCATTER, Term
@@ -76,28 +76,55 @@ def sent_bytes(setup: Setup) -> int:
 
 
 def _terms(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Iterator[Term]:
-    stage, width = setup.stage, model_bytes(setup)
-    trained = model.trained // _parts(setup)
-    reduced = trained * sent_bytes(setup)
-    buckets = -(-trained // int(setup.value(ZERO, "reduce_bucket_size") or _BUCKET))
-    if stage == 0:
-        yield Term(ALL_REDUCE, reduced, "gradients, once a step", groups.data, buckets)
-        if replaced_by_bf16_optimizer(setup):
-            yield Term(ALL_GATHER, trained * width, "parameters after the step", groups.data, after=True)
-    elif stage < 3:
-        times = accumulation if stage == 2 else 1
-        how = f"gradients, at each of {accumulation} micro steps" if stage == 2 else "gradients, once a step"
-        collective = REDUCE if to_single_ranks(setup) else ALL_REDUCE
-        yield Term(collective, reduced * times, how, groups.data, buckets * times)
-        gathers = -(-trained // int(setup.value(ZERO, "allgather_bucket_size") or _BUCKET))
-        yield Term(ALL_GATHER, trained * width, "parameters after the step", groups.data, gathers, after=True)
-    else:
+    if setup.stage == 3:
         yield from _stage_3(setup, model, accumulation, groups)
-        scattered = (
-            reduced * accumulation // (_QUANTIZED_GRADIENTS if setup.on(ZERO, "zero_quantized_gradients") else 1)
-        )
-        how = f"gradients, at each of {accumulation} micro steps"
-        yield Term(REDUCE_SCATTER, scattered, how, groups.data, buckets * accumulation)
+        yield _scattered(setup, trained_here(setup, model), accumulation, groups.data)
+        return
+    experts = _own_experts(setup, model)
+    yield from _reduced_together(setup, trained_here(setup, model) - experts, accumulation, groups.data)
+    if experts:
+        for term in _reduced_together(setup, experts, accumulation, groups.replicas):
+            yield replace(term, what=f"experts' {term.what}")
+
+
+def _reduced_together(setup: Setup, trained: int, accumulation: int, group: Group) -> Iterator[Term]:
+    """Yield what ranks of one group pass on that all train the same parameters, up to stage 2."""
+    stage, width = setup.stage, model_bytes(setup)
+    reduced, buckets = trained * sent_bytes(setup), _buckets(setup, trained)
+    if stage == 0:
+        yield Term(ALL_REDUCE, reduced, "gradients, once a step", group, buckets)
+        if replaced_by_bf16_optimizer(setup):
+            yield Term(ALL_GATHER, trained * width, "parameters after the step", group, after=True)
+        return
+    times = accumulation if stage == 2 else 1
+    how = f"gradients, at each of {accumulation} micro steps" if stage == 2 else "gradients, once a step"
+    collective = REDUCE if to_single_ranks(setup) else ALL_REDUCE
+    yield Term(collective, reduced * times, how, group, buckets * times)
+    gathers = -(-trained // int(setup.value(ZERO, "allgather_bucket_size") or _BUCKET))
+    yield Term(ALL_GATHER, trained * width, "parameters after the step", group, gathers, after=True)
+
+
+def _scattered(setup: Setup, trained: int, accumulation: int, group: Group) -> Term:
+    payload = trained * sent_bytes(setup) * accumulation
+    payload //= _QUANTIZED_GRADIENTS if setup.on(ZERO, "zero_quantized_gradients") else 1
+    how = f"gradients, at each of {accumulation} micro steps"
+    return Term(REDUCE_SCATTER, payload, how, group, _buckets(setup, trained) * accumulation)
+
+
+def _buckets(setup: Setup, trained: int) -> int:
+    return -(-trained // int(setup.value(ZERO, "reduce_bucket_size") or _BUCKET))
+
+
+def trained_here(setup: Setup, model: Model) -> int:
+    """Return the trained parameters of which a rank computes gradients."""
+    if model.experts is None:
+        return -(-model.trained // _parts(setup))
+    shared = (model.trained - model.experts.total) // (setup.division.tensor * setup.division.pipeline)
+    return shared + _own_experts(setup, model)
+
+
+def _own_experts(setup: Setup, model: Model) -> int:
+    return model.experts.total // _parts(setup) if model.experts is not None else 0
 
 
 def _parts(setup: Setup) -> int:

@@ -5,8 +5,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from deepspeed_operator.api.facts import AttentionKernel, FrozenType, Lora, ModelFacts, Quantization
+from deepspeed_operator.api.facts import Experts as DeclaredExperts
 from deepspeed_operator.plan.model import (
     Attention,
+    Experts,
     Fact,
     Model,
     Module,
@@ -38,6 +40,8 @@ def model_of(facts: ModelFacts) -> Model:
         model = replace(declared(facts.parameters), shape=_shape(facts))
     else:
         raise UnknownModelError("neither parameters nor fromConfig is given")
+    if facts.experts is not None:
+        model = replace(model, experts=_experts(facts, facts.experts))
     if facts.lora is not None:
         model = _with_adapters(model, facts.lora)
     elif facts.trainable_parameters is not None:
@@ -56,6 +60,19 @@ def _shape(facts: ModelFacts) -> Shape | None:
     inner = (facts.parameters - 2 * vocabulary * hidden) // layers - 2 * hidden * (hidden + keys)
     intermediate = facts.intermediate_size or max(hidden, inner // (3 * hidden))
     return Shape(layers, hidden, intermediate, heads, vocabulary, queries=hidden, keys=keys)
+
+
+def _experts(facts: ModelFacts, declared: DeclaredExperts) -> Experts:
+    if facts.from_config is not None or facts.parameters is None:
+        raise UnknownModelError("experts need parameters, not fromConfig: of the families it knows none has any")
+    experts = Experts(
+        declared.count, declared.layers, declared.parameters, declared.top_k, declared.capacity_percent / 100
+    )
+    if experts.total > facts.parameters:
+        raise UnknownModelError(f"experts have {experts.total} parameters, more than all, which are {facts.parameters}")
+    if facts.lora is not None or facts.trainable_parameters not in (None, facts.parameters):
+        raise UnknownModelError("experts: how many of them are frozen is not known")
+    return experts
 
 
 def _usage(facts: ModelFacts, model: Model) -> Usage:
@@ -128,6 +145,9 @@ def _facts(facts: ModelFacts, model: Model) -> Iterator[Fact]:
     trained_is_said = facts.lora is not None or facts.trainable_parameters is not None
     if facts.from_config is None and model.shape is not None:
         yield from (Fact(name, value, Source.DECLARED) for name, value in _declared_shape(facts))
+    if facts.experts is not None:
+        words = f"{facts.experts.count} in each of {facts.experts.layers} layers, {facts.experts.top_k} for a token"
+        yield Fact("experts", words, Source.DECLARED)
     yield Fact("trainableParameters", model.trained, _source(trained_is_said))
     if usage.sequence is not None:
         yield Fact("sequenceLength", usage.sequence, _source(facts.sequence_length is not None))

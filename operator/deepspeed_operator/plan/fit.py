@@ -56,7 +56,7 @@ def fit_of(setup: Setup, model: Model, micro: int, accumulation: int, capacity: 
     """Compare the memory that a rank needs with its GPU's, under everything that assumed facts leave open."""
     case = _Case(setup, model, micro, accumulation, optimizer_of(setup))
     expected = case.memory()
-    uncounted = tuple(_uncounted(setup))
+    uncounted = tuple(_uncounted(setup)) + (("experts",) if model.experts else ())
     if uncounted:
         return MemoryFit(Fit.UNKNOWN, expected, capacity, tuple(f"not measured with {each}" for each in uncounted))
     facts = tuple(_open_facts(case))

@@ -21,13 +21,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """`data` reduces gradients, `near` is the part of it in which hpZ keeps a whole copy of the parameters."""
+    """`data` reduces gradients, `near` is the part of it in which hpZ keeps a whole copy of the parameters.
+
+    `experts` divides a layer's experts, `replicas` reduces the gradients of those that its ranks all have.
+    """
 
     data: Group
     near: Group
     tensor: Group
     sequence: Group
     pipeline: Group
+    experts: Group
+    replicas: Group
 
 
 def groups_of(setup: Setup, slots: int | None = None) -> Groups:
@@ -36,6 +41,9 @@ def groups_of(setup: Setup, slots: int | None = None) -> Groups:
     tensor, pipeline = division.tensor, division.pipeline
     # Where a script splits sequences, its ranks' gradients are summed over them, too.
     data = max(1, setup.world // (tensor * pipeline))
+    expert = max(1, min(division.expert, data))
+    # Experts' ranks are neighbours; the other way round, those that have the same ones are.
+    apart, between = (data // expert, 1) if setup.plain("use_data_before_expert_parallelism") else (1, expert)
     near = int(setup.value(ZERO, "zero_hpz_partition_size") or 1) if setup.stage == 3 else 1
     return Groups(
         data=_group("data-parallel", data, tensor, slots),
@@ -43,6 +51,8 @@ def groups_of(setup: Setup, slots: int | None = None) -> Groups:
         tensor=_group("tensor-parallel", tensor, 1, slots),
         sequence=_group("sequence-parallel", division.sequence, tensor, slots),
         pipeline=_group("pipeline", pipeline, tensor * data, slots),
+        experts=_group("expert-parallel", expert, tensor * apart, slots),
+        replicas=_group("expert-data-parallel", data // expert, tensor * between, slots),
     )
 
 

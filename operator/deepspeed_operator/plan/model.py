@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from math import prod
+from math import ceil, prod
 from typing import Any, Final
 
 
@@ -72,6 +72,37 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """`count` experts with `parameters` each in each of `layers` layers; a token goes to `chosen` of them.
+
+    `capacity`: tokens for which they have room, in units of those that they would share evenly.
+    """
+
+    count: int
+    layers: int
+    parameters: int
+    chosen: int = 1
+    capacity: float = 1.0
+
+    @property
+    def total(self) -> int:
+        return self.count * self.layers * self.parameters
+
+    @property
+    def passed(self) -> float:
+        """Parameters that a token goes through, room that is left empty counted: it is computed, too."""
+        return self.layers * self.parameters * self.chosen * self.capacity
+
+    def room(self, tokens: int) -> int:
+        """Tokens that all experts of a layer take of `tokens`: _capacity of moe/sharded_moe.py."""
+        return self.count * max(ceil(tokens / self.count * self.capacity * self.chosen), _LEAST_ROOM)
+
+
+# min_capacity of an expert, where the script says no other.
+_LEAST_ROOM: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """`modules` are those that own parameters, as a forward pass calls them; empty where only a number is known."""
 
@@ -81,6 +112,12 @@ class Model:
     facts: tuple[Fact, ...]
     trainable: int | None = None
     usage: Usage = Usage()
+    experts: Experts | None = None
+
+    @property
+    def passed(self) -> float:
+        """Parameters that a token goes through."""
+        return self.parameters - self.experts.total + self.experts.passed if self.experts else self.parameters
 
     @property
     def trained(self) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 from deepspeed_operator.dsconfig.advice import SUMS_AS_TOLD
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.activations import Activations, activations
-from deepspeed_operator.plan.communication import model_bytes, offloads, sent_bytes
+from deepspeed_operator.plan.communication import model_bytes, offloads, sent_bytes, trained_here
 from deepspeed_operator.plan.model import Model
 from deepspeed_operator.plan.unproven import device_of
 from deepspeed_operator.plan.wrappers import Optimizer, Wrapper, optimizer_of, wrapper_of
@@ -75,8 +75,9 @@ def sizes_of(setup: Setup, model: Model, micro: int, accumulation: int, optimize
     # A pipeline's first stage holds as many micro batches as there are stages, each of its share of layers.
     parts = division.tensor * division.pipeline * division.expert
     ranks = max(1, setup.world // (division.tensor * division.pipeline))
-    trained = -(-model.trained // parts)
-    part = -(-trained // ranks)
+    trained = trained_here(setup, model)
+    # Experts of a rank are divided among as many fewer ranks as there are ranks that divide all experts.
+    part = -(-(model.trained // (division.tensor * division.pipeline) if model.experts else trained) // ranks)
     frozen_width = width if model.usage.frozen_width is None else model.usage.frozen_width
     kept = activations(model, micro, width, tensor=division.tensor, sequence=division.sequence)
     overlaps = bool(setup.value(ZERO, "overlap_comm")) and wrapper is Wrapper.ZERO

@@ -19,6 +19,7 @@ from deepspeed_operator.plan.communication import (
     offloads,
     replaced_by_bf16_optimizer,
     simulated,
+    trained_here,
 )
 from deepspeed_operator.plan.costs import Costs, Work, work_of
 from deepspeed_operator.plan.model import Model
@@ -76,7 +77,7 @@ def step_time(
         work=work,
         update=(HOST_UPDATE if offloads(setup) else costs.update[work_of(setup)]) * updated(setup, model),
         communication=during + after,
-        unproven=tuple(dict.fromkeys((*traffic.unproven, *_unproven(setup)))),
+        unproven=tuple(dict.fromkeys((*traffic.unproven, *_unproven(setup, model)))),
     )
 
 
@@ -93,9 +94,9 @@ def overlaps(setup: Setup) -> bool:
 
 def updated(setup: Setup, model: Model) -> float:
     """Parameters that one rank's optimizer updates."""
-    here = model.trained / (setup.division.tensor * setup.division.pipeline)
-    ranks = setup.data_ranks
-    return here / ranks if setup.stage or replaced_by_bf16_optimizer(setup) else here
+    if setup.stage or replaced_by_bf16_optimizer(setup):
+        return model.trained / (setup.division.tensor * setup.division.pipeline * setup.data_ranks)
+    return trained_here(setup, model)
 
 
 def reductions(setup: Setup, accumulation: int) -> int:
@@ -115,14 +116,16 @@ def zero_work(setup: Setup, model: Model, costs: Costs, accumulation: int) -> fl
     """Seconds of copies into buckets, and of stage 3's work for each module."""
     if setup.data_ranks == 1 and setup.stage < 3:
         return 0.0
-    copies = costs.reduction[work_of(setup)] * model.trained * reductions(setup, accumulation)
+    copies = costs.reduction[work_of(setup)] * trained_here(setup, model) * reductions(setup, accumulation)
     if work_of(setup) is not Work.GATHERED:
         return copies
     tensors, modules = visits(setup, model, accumulation)
     return copies + tensors * costs.gather + modules * costs.module
 
 
-def _unproven(setup: Setup) -> Iterator[str]:
+def _unproven(setup: Setup, model: Model) -> Iterator[str]:
+    if model.experts is not None:
+        yield "the gate's work and experts that wait for others"
     for name in ("offload_optimizer", "offload_param"):
         if device_of(setup, name) not in (None, "none"):
             yield f"{name}'s work on the host"

@@ -33,7 +33,9 @@ def unproven(setup: Setup, model: Model) -> Iterator[str]:
         yield "activation checkpointing at stage 3, which gathers again"
     division = setup.division
     sizes = {"tensor": division.tensor, "pipeline": division.pipeline, "sequence": division.sequence}
-    yield from (f"{name} parallelism" for name, size in {**sizes, "expert": division.expert}.items() if size > 1)
+    yield from (f"{name} parallelism" for name, size in sizes.items() if size > 1)
+    if division.expert > 1:
+        yield from _of_experts(setup, model)
     yield from _options(setup)
 
 
@@ -56,6 +58,16 @@ def _options(setup: Setup) -> Iterator[str]:
     yield from (name for name in ("torch_autocast", "compile", "amp") if setup.section(name).get("enabled"))
     if setup.section("compile").get("deepcompile"):
         yield "deepcompile"
+
+
+def _of_experts(setup: Setup, model: Model) -> Iterator[str]:
+    """Those of deepspeed.moe were counted; AutoEP's, which stage 3 needs, pass on what each expert is really given."""
+    if setup.stage == 3 or setup.section("expert_parallel").get("enabled"):
+        yield "expert parallelism by AutoEP"
+    elif model.experts is None:
+        yield "expert parallelism of a model whose experts are not known"
+    elif model.shape is None or model.usage.sequence is None:
+        yield "tokens to experts of a model whose layers, widths or sequences are not known"
 
 
 def _at_stage_3(setup: Setup) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """What DeepSpeed passes to torch.distributed in a step, on gloo: {world, cases} → bytes by "collective ranks".
 
-A case is {layers, frozen, tied, config}: linear layers, of which some are not trained, and the last may be the first.
+A case is {layers, frozen, tied, experts, config}: linear layers, of which some are not trained, and the last may be the
+first; after them, layers of experts.
 """
 
 # DeepSpeed is there only.
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import setuptools  # noqa: F401  brings distutils, which Python 3.13 has no more and older versions import
@@ -26,6 +27,9 @@ import deepspeed  # noqa: E402
 import deepspeed.comm.torch  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
+import torch.utils.checkpoint  # noqa: E402
+from deepspeed.moe.layer import MoE  # noqa: E402
+from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer  # noqa: E402
 
 # Its own all-reduce between CPUs would be compiled first, and is not what GPUs use.
 vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
@@ -34,11 +38,20 @@ vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
 _cpu = type(deepspeed.accelerator.get_accelerator())
 _cpu.is_fp16_supported = lambda _: True
 _cpu.supported_dtypes = lambda _: [torch.float, torch.bfloat16, torch.float16]
+# The norms of experts are made of plain numbers, which GPUs' type takes.
+_cpu.FloatTensor = property(lambda _: partial(torch.tensor, dtype=torch.float))
 
 # Below it are flags, norms and persistent parameters, whose cost is their number and not their size.
 _SMALLEST = 64 * 1024
 # Collective → index of the tensor that is as large as the group's whole data.
-_COLLECTIVES = {"all_reduce": 0, "reduce": 0, "broadcast": 0, "all_gather_into_tensor": 0, "reduce_scatter_tensor": 1}
+_COLLECTIVES = {
+    "all_reduce": 0,
+    "reduce": 0,
+    "broadcast": 0,
+    "all_gather_into_tensor": 0,
+    "reduce_scatter_tensor": 1,
+    "all_to_all_single": 0,
+}
 _SEED = 7
 # Kept until the process ends: to take engines apart takes longer than to train them.
 _engines: list[Any] = []
@@ -63,27 +76,52 @@ def _counted(counts: Counter[str]) -> None:
         setattr(torch.distributed, name, wrapper)
 
 
-def _step(engine: Any, width: int, accumulation: int, dtype: torch.dtype) -> None:
+class _Experts(torch.nn.Module):
+    def __init__(self, width: int, asked: dict[str, Any]) -> None:
+        super().__init__()
+        expert = torch.nn.Sequential(torch.nn.Linear(width, asked["inner"]), torch.nn.Linear(asked["inner"], width))
+        sizes = {"num_experts": asked["count"], "ep_size": asked["ranks"], "k": asked["chosen"]}
+        self.layer = MoE(width, expert, capacity_factor=asked["capacity"], **sizes)
+        self.again = asked["again"]
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.again:
+            return torch.utils.checkpoint.checkpoint(self.layer, tokens, use_reentrant=False)[0]
+        return self.layer(tokens)[0]
+
+
+def _step(engine: Any, size: tuple[int, int], accumulation: int, dtype: torch.dtype) -> None:
     for _ in range(accumulation):
-        loss = engine(torch.ones(1, width, dtype=dtype)).float().square().mean()
+        loss = engine(torch.ones(*size, dtype=dtype)).float().square().mean()
         engine.backward(loss)
         engine.step()
 
 
-def _model(layers: list[list[int]], frozen: list[int], tied: bool) -> torch.nn.Module:
+def _model(case: dict[str, Any]) -> torch.nn.Module:
     torch.manual_seed(_SEED)
-    model = torch.nn.Sequential(*(torch.nn.Linear(*layer) for layer in layers))
-    for index in frozen:
+    model = torch.nn.Sequential(*(torch.nn.Linear(*layer) for layer in case["layers"]))
+    for index in case["frozen"]:
         model[index].requires_grad_(False)
-    if tied:
+    if case["tied"]:
         model[-1].weight = model[0].weight
+    if case["experts"]:
+        for _ in range(case["experts"]["layers"]):
+            model.append(_Experts(case["layers"][-1][1], case["experts"]))
     return model
 
 
+def _trained(model: torch.nn.Module, with_experts: bool) -> list[Any]:
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    if not with_experts:
+        return parameters
+    return split_params_into_different_moe_groups_for_optimizer({"params": parameters, "name": "all"})
+
+
 def _traffic(case: dict[str, Any], counts: Counter[str]) -> dict[str, int]:
-    config, layers = case["config"], case["layers"]
-    model = _model(layers, case["frozen"], case["tied"])
-    optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-4)
+    config, experts = case["config"], case["experts"]
+    size = (experts["tokens"] if experts else 1, case["layers"][0][0])
+    model = _model(case)
+    optimizer = torch.optim.AdamW(_trained(model, bool(experts)), lr=1e-4)
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
     dtype = next((kind for name, kind in kinds.items() if config.get(name, {}).get("enabled")), torch.float32)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
@@ -91,7 +129,7 @@ def _traffic(case: dict[str, Any], counts: Counter[str]) -> dict[str, int]:
     # Stage 3 records the order of modules in the first two micro steps.
     for _ in range(1 if config["zero_optimization"]["stage"] < 3 else 2 if accumulation > 1 else 3):
         counts.clear()
-        _step(engine, layers[0][0], accumulation, dtype)
+        _step(engine, size, accumulation, dtype)
     _engines.append(engine)
     return dict(counts)
 

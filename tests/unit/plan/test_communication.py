@@ -173,6 +173,82 @@ def shared(parallelism: dict[str, int], *, checkpointing: bool = False) -> dict[
     }
 
 
+MIXTURE = ModelFacts.model_validate(
+    {
+        "parameters": 2_000_000_000,
+        "layers": 16,
+        "hiddenSize": 1024,
+        "vocabulary": 32_000,
+        "sequenceLength": 2048,
+        "activationCheckpointing": False,
+        "experts": {"count": 8, "layers": 4, "parameters": 50_000_000, "topK": 2, "capacityPercent": 125},
+    }
+)
+
+
+def mixed(expert: int, *, stage: int = 2, slots: int = 8, **config: Any) -> Traffic:
+    given = {**BF16, "zero_optimization": {"stage": stage}, **config}
+    setup = setup_of(given, 16, "0.19.8", Parallelism(expert=expert))
+    return communication(setup, model_of(MIXTURE), 1, micro=2, slots=slots)
+
+
+def test_experts_are_reduced_among_the_ranks_that_have_the_same_ones() -> None:
+    found = {(term.collective, term.group.name): term.payload for term in mixed(4).terms}
+    shared, own = 400_000_000, 1_600_000_000 // 4
+    # 4096 tokens for 2 of 8 experts each, and a quarter more room: 1280 for each expert.
+    tokens = 4 * 4 * (8 * 1280) * 1024 * 2
+    assert found == {
+        ("all-reduce", "data-parallel"): 2 * shared,
+        ("all-gather", "data-parallel"): 2 * shared,
+        ("all-reduce", "expert-data-parallel"): 2 * own,
+        ("all-gather", "expert-data-parallel"): 2 * own,
+        ("all-to-all", "expert-parallel"): tokens,
+    }
+    assert mixed(4).unproven == ()
+
+
+def test_experts_are_neighbours_unless_replicas_are_to_be() -> None:
+    def nodes(**config: Any) -> dict[str, int]:
+        return {term.group.name: term.group.nodes for term in mixed(8, **config).terms}
+
+    everywhere = {"data-parallel": 2}
+    assert nodes() == {**everywhere, "expert-parallel": 1, "expert-data-parallel": 2}
+    replicas_near = nodes(use_data_before_expert_parallelism=True)
+    assert replicas_near == {**everywhere, "expert-parallel": 2, "expert-data-parallel": 1}
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        (mixed(4, stage=3), "AutoEP"),
+        (mixed(4, expert_parallel={"enabled": True, "autoep_size": 4}), "AutoEP"),
+        (
+            communication(setup_of(BF16, 8, "0.19.8", Parallelism(expert=2)), declared(10**9), 1),
+            "experts are not known",
+        ),
+    ],
+)
+def test_experts_that_were_not_counted_are_named(found: Traffic, named: str) -> None:
+    assert any(named in each for each in found.unproven)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"from_config": LLAMA_7B, "parameters": None}, "experts need parameters"),
+        ({"parameters": 10**9}, "more than all"),
+        ({"trainable_parameters": 10**6}, "frozen"),
+    ],
+)
+def test_facts_that_make_no_mixture_of_experts(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnknownModelError, match=words):
+        model_of(MIXTURE.model_copy(update=changed))
+
+
+def test_a_token_is_computed_by_its_experts_alone() -> None:
+    assert model_of(MIXTURE).passed == 400_000_000 + 4 * 50_000_000 * 2 * 1.25
+
+
 def test_ranks_that_share_a_model_send_activations_by_the_papers_formulas() -> None:
     layers = 32
     assert shared({}) == {}
