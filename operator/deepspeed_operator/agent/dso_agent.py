@@ -17,6 +17,7 @@ from dso_cause import exit_code, message
 from dso_gang import SETTLE_SECONDS, Gang, is_secondary
 from dso_http import Answer, Server, listen
 from dso_link import TELL_SECONDS, Link
+from dso_measure import Measure
 from dso_output import Output
 from dso_plan import PROTOCOL, TERMINATION_LOG, Cause, Failure, Plan, load
 from dso_ranks import Child, Ranks, specs
@@ -34,6 +35,7 @@ class Agent:
         self.events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self.link = Link(plan, lambda: self.events.put(None))
         self.watch = Watch(Source(os.environ), self.link.report_transport)
+        self.measured = Measure(plan)
         self.output = Output(self.watch.sniff)
         self.ranks = Ranks(plan, self.output)
         self.gang = Gang(plan, self.started) if plan.index == 0 else None
@@ -91,6 +93,7 @@ class Agent:
             "missing": [plan.hosts[index] for index in missing],
             "ranks": self.ranks.states(),
             "transport": self.transport(),
+            "measured": self.measured.found(),
         }
 
     def transport(self) -> dict[str, Any] | None:
@@ -117,6 +120,7 @@ class Agent:
         self.write(cause)
         self.wait_until_told()
         self.watch.end()
+        self.measured.end()
         return exit_code(cause)
 
     def train(self) -> None:
@@ -129,6 +133,7 @@ class Agent:
         except OSError as error:
             raise Failure(plan.cause("Preflight", f"agent port {plan.agent_port}: {error.strerror}")) from error
         children = specs(plan, self.watch.source.environment)
+        self.measured.hook(children)
         try:
             for warning in dso_preflight.check(plan):
                 self.warn(warning)
@@ -299,8 +304,10 @@ class Agent:
     def write(self, cause: Cause | None) -> None:
         version = self.probe.version if self.probe else None
         child = self.failed or (self.ranks.children or [None])[0]
-        found = self.transport()
+        found, measured = self.transport(), self.measured.found()
         more = {"transport": brief(found)} if found and (found["links"] or self.bandwidth) else {}
+        if measured:
+            more["measured"] = measured
         done = {"protocol": PROTOCOL, "reason": "Completed", "deepspeed": version, **more}
         tail = child.stream.tail if child else b""
         write_message(message({**cause, **more}, tail) if cause else message(done, b""))

@@ -51,6 +51,8 @@ class Plan:
         self.fabric: dict[str, Any] | None = raw.get("requiredFabric")
         # Measure the network first, and fail below so many bytes a second; None: no measurement.
         self.preflight: float | None = raw.get("preflightBandwidth")
+        # Whether the first steps are measured, for a plan to be corrected by.
+        self.measure: bool = raw.get("measure", False)
         entries: list[tuple[str, str]] = re.findall(r"^\s*([^\s#]\S*)\s+slots=(\d+)", hostfile, re.MULTILINE)
         self.hosts = [host for host, _ in entries]
         self.slots_of = [int(slots) for _, slots in entries]

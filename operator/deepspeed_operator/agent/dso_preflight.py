@@ -170,7 +170,8 @@ class Probe:
         """The probe has ended: yields warnings."""
         assert self.process.stdout
         self.done, self.process.returncode = True, code
-        found = self.process.stdout.read().decode().strip()
+        # What a sitecustomize of the user's prints comes before it.
+        found = (self.process.stdout.read().decode().splitlines() or [""])[-1].strip()
         self.process.stdout.close()
         declared = self.plan.deepspeed
         self.missing = code == 0 and found == "missing"

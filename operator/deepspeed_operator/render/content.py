@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.plan.ports import Ports
@@ -50,6 +50,7 @@ def plan_file(
         "masterPort": ports.master,
         "requiredFabric": required_fabric(spec),
         "preflightBandwidth": preflight_bandwidth(spec),
+        "measure": spec.model is not None and training.launcher is Launcher.RANKS,
         "startupDeadlineSeconds": spec.startup_deadline_seconds,
         "terminationGraceSeconds": _grace_seconds(spec),
     }

@@ -1,0 +1,184 @@
+"""Copied as sitecustomize.py to the end of the ranks' PYTHONPATH: it measures the first steps of DeepSpeed, and goes.
+
+Nothing here may fail a training, or let ranks wait for each other where not all of them have come. Only the first
+engine with an optimizer is measured: where there is a second one, steps of both are between two of the first.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import time
+from typing import Any, Callable
+
+# In the first steps memory is allocated and kernels are chosen.
+FIRST_STEP, LAST_STEP = 5, 20
+GPU_BYTES, CPU_BYTES = (256 << 10, 16 << 20, 128 << 20), (64 << 10, 2 << 20, 16 << 20)
+REPEATED = 3
+SLOW_SECONDS = 0.25  # of one all-reduce: a larger one would take long and tell no more
+PATIENCE_SECONDS = 10
+HERE = os.path.dirname(os.path.abspath(__file__))
+RESULT = os.path.join(HERE, "measured.json")
+
+
+class Finder:
+    """Finds deepspeed as others would, and tells when it has been imported: who looks for it may not import it."""
+
+    def __init__(self, imported: Callable[[Any], Any]) -> None:
+        self.imported = imported
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "deepspeed":
+            return None
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target) if finder is not self and hasattr(finder, "find_spec") else None
+            if spec is not None:
+                guarded(self.attach, spec.loader)
+                return spec
+        return None
+
+    def attach(self, loader: Any) -> None:
+        load = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            del loader.exec_module
+            load(module)
+            guarded(self.imported, module)
+
+        loader.exec_module = exec_module
+
+
+def guarded(call: Callable[..., Any], *arguments: Any) -> bool:
+    try:
+        call(*arguments)
+    except Exception:
+        return False
+    return True
+
+
+class Measurement:
+    def __init__(self, deepspeed: Any) -> None:
+        self.deepspeed, self.original = deepspeed, deepspeed.initialize
+        self.engine: Any = None
+        self.collectives: dict[str, Any] = {}
+        self.times: list[float] = []
+
+        def initialize(*arguments: Any, **named: Any) -> Any:
+            made = self.original(*arguments, **named)
+            if not guarded(self.begin, made[0]):
+                self.end()
+            return made
+
+        self.wrapper = deepspeed.initialize = functools.wraps(self.original)(initialize)
+
+    def begin(self, engine: Any) -> None:
+        if type(getattr(engine, "basic_optimizer", None)).__name__ in ("NoneType", "DummyOptim"):
+            return
+        if self.engine is not None:
+            self.end()
+            return
+        self.engine = engine
+        guarded(self.measure_network, engine)
+        if os.environ["RANK"] == "0":
+            take = engine._take_model_step
+
+            def stepped(*arguments: Any, **named: Any) -> Any:
+                result = take(*arguments, **named)
+                if not guarded(self.stepped):
+                    self.end()
+                return result
+
+            engine._take_model_step = stepped
+
+    def measure_network(self, engine: Any) -> None:
+        torch: Any = importlib.import_module("torch")
+        dist: Any = importlib.import_module("torch.distributed")
+        store: Any = importlib.import_module("torch.distributed.distributed_c10d")._get_default_store()
+        accelerator: Any = importlib.import_module("deepspeed.accelerator").get_accelerator()
+        group = engine.seq_data_parallel_group
+        if dist.get_world_size(group) == 1:
+            return
+        sizes = CPU_BYTES if accelerator.device_name() == "cpu" else GPU_BYTES
+        # Whole numbers: zero.Init would make others of floating ones. Allocated before the others count on this rank.
+        buffer = torch.zeros(sizes[-1], dtype=torch.uint8, device=accelerator.current_device_name())
+        if not all_are_here(dist, store):
+            return
+        points: list[list[float]] = []
+        for size in sizes:
+            data = buffer[:size]
+            dist.all_reduce(data, group=group)
+            accelerator.synchronize()
+            begun = time.perf_counter()
+            for _ in range(REPEATED):
+                dist.all_reduce(data, group=group)
+            accelerator.synchronize()
+            slowest = torch.tensor(
+                [int((time.perf_counter() - begun) / REPEATED * 1e9)], dtype=torch.int64, device=buffer.device
+            )
+            dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=group)
+            points.append([size, slowest.item() / 1e9])
+            if points[-1][1] > SLOW_SECONDS:
+                break
+        self.collectives = {"ranks": dist.get_world_size(group), "points": points}
+
+    def stepped(self) -> None:
+        self.times.append(time.perf_counter())
+        if len(self.times) < LAST_STEP:
+            return
+        engine = self.engine
+        self.end()
+        seconds = (self.times[-1] - self.times[FIRST_STEP - 1]) / (LAST_STEP - FIRST_STEP)
+        found: dict[str, Any] = {"steps": LAST_STEP, "stepSeconds": seconds, "allReduce": self.collectives or None}
+        if engine.device.type == "cuda":
+            torch: Any = importlib.import_module("torch")
+            device = torch.cuda.get_device_properties(engine.device)
+            found.update(device=device.name, deviceMemory=device.total_memory)
+            found.update(peakMemory=torch.cuda.max_memory_allocated(engine.device))
+        if not os.path.exists(RESULT):
+            with open(RESULT + ".new", "w", encoding="utf-8") as file:
+                json.dump(found, file)
+            os.replace(RESULT + ".new", RESULT)
+
+    def end(self) -> None:
+        if self.deepspeed.initialize is self.wrapper:
+            self.deepspeed.initialize = self.original
+        if self.engine is not None:
+            self.engine.__dict__.pop("_take_model_step", None)
+        self.engine = None
+
+
+def all_are_here(dist: Any, store: Any) -> bool:
+    """Whether every rank of the world has come to this point, in every rank's opinion the same.
+
+    The last one to come says so, or the first whose patience ends says no: who asks first decides. A rank whose image
+    brings its own sitecustomize, or whose memory was not enough for the buffer, never comes.
+    """
+    store = dist.PrefixStore("deepspeed-operator", store)
+    last = store.add("arrived", 1) == dist.get_world_size()
+    decides = last or not guarded(store.wait, ["all"], datetime.timedelta(seconds=PATIENCE_SECONDS))
+    if decides and store.add("decided", 1) == 1:
+        store.set("all", "yes" if last else "no")
+    return store.get("all") == b"yes"
+
+
+def load_next() -> None:
+    """Whoever else has a sitecustomize comes to its turn, as if this one were not there."""
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+if __name__ == "sitecustomize":
+    if os.environ.get("RANK", "").isdigit():
+        sys.meta_path.insert(0, Finder(Measurement))
+    load_next()

@@ -1,0 +1,35 @@
+"""The agent's hook in real DeepSpeed: it measures what a program itself measures, and leaves nothing behind."""
+
+import json
+from typing import Any
+
+import pytest
+
+from deepspeed_operator.plan.unproven import PROVEN_VERSIONS
+from tests.oracle import rootfs
+
+
+def trained(version: str, hooked: str) -> dict[str, Any]:
+    """Two ranks, of which these have the hook."""
+    rootfs.installed(version)
+    return json.loads(rootfs.output(version, "first_steps.py", hooked).splitlines()[-1])
+
+
+@pytest.mark.parametrize("version", PROVEN_VERSIONS)
+def test_the_hook_measures_what_the_program_does_and_is_gone_then(version: str) -> None:
+    found = trained(version, "01")
+    assert found["codes"] == [0, 0]
+    measured, own = found["measured"], found["rank0"]
+    assert measured["steps"] == 20
+    assert measured["stepSeconds"] == pytest.approx(own["own"], rel=0.05)
+    assert measured["allReduce"]["ranks"] == 2
+    assert measured["allReduce"]["points"][0][0] == 64 << 10
+    assert all(0 < seconds < 5 for _, seconds in measured["allReduce"]["points"])
+    assert own == {**own, "steps": 22, "wrapped": False, "hooked": [True, False], "path": []}
+
+
+def test_where_only_some_ranks_have_it_no_collective_is_added_and_they_train() -> None:
+    found = trained(PROVEN_VERSIONS[-1], "0")
+    assert found["codes"] == [0, 0]
+    assert found["measured"]["allReduce"] is None
+    assert found["measured"]["stepSeconds"] == pytest.approx(found["rank0"]["own"], rel=0.05)

@@ -1,0 +1,206 @@
+"""The ranks' first steps are measured beside the user's program, of which nothing is changed or dropped."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.agent.harness import AGENT, PRINT_ENVIRONMENT, Gang, interpreters, load
+
+Make = Callable[..., Gang]
+MEASURE = {"measure": True}
+# Of DeepSpeed what the hook touches; what it does with the real one is in tests/oracle and tests/e2e.
+DEEPSPEED = """\
+import time
+from types import SimpleNamespace
+class Engine:
+    def __init__(self, basic_optimizer):
+        self.basic_optimizer, self.device = basic_optimizer, SimpleNamespace(type="cpu")
+    def _take_model_step(self, lr_kwargs):
+        time.sleep(0.02)
+        return lr_kwargs
+def initialize(optimizer=None):
+    return Engine(optimizer), None, None, None
+"""
+TRAIN = """\
+import importlib.util, time
+assert importlib.util.find_spec("deepspeed"), "as frameworks look for it before they import it"
+import deepspeed
+reference, *_ = deepspeed.initialize()
+engine, *_ = deepspeed.initialize(optimizer=object())
+for step in range(25):
+    assert engine._take_model_step(step) == step
+assert "_take_model_step" not in vars(engine) and "_take_model_step" not in vars(reference)
+print("trained", flush=True)
+time.sleep({stay})
+"""
+
+
+def installed(directory: Path, **modules: str) -> str:
+    """Write modules into a directory for PYTHONPATH, and return it."""
+    directory.mkdir(parents=True)
+    for name, text in modules.items():
+        (directory / f"{name}.py").write_text(text)
+    return str(directory)
+
+
+@pytest.mark.parametrize("python", interpreters())
+def test_rank_0s_agent_tells_what_20_steps_took_on_every_python(gang: Make, tmp_path: Path, python: str) -> None:
+    users = installed(tmp_path / "users", deepspeed=DEEPSPEED)
+    made = gang(nodes=2, script=TRAIN.format(stay=2), plan=MEASURE, python=python)
+    first, second = (made.start(index, PYTHONPATH=users) for index in range(2))
+    first.wait_for(lambda: first.ask("/readyz") == 200 and first.get("/state")[1]["measured"], 20)
+    measured = first.get("/state")[1]["measured"]
+    assert (measured["steps"], measured["allReduce"]) == (20, None)
+    assert 0.02 <= measured["stepSeconds"] < 0.2
+    assert second.get("/state")[1]["measured"] is None
+    ended = [running.end() for running in (first, second)]
+    assert [each.code for each in ended] == [0, 0], ended[0].output
+    assert ended[0].cause["measured"] == measured
+    assert "measured" not in ended[1].cause
+
+
+@pytest.mark.parametrize(("users", "whole"), [(None, "{ours}"), ("/a:/b", "/a:/b:{ours}"), ("/a:", "/a::{ours}")])
+def test_the_hook_comes_behind_the_users_path_and_is_taken_away(gang: Make, users: str | None, whole: str) -> None:
+    given = {"PYTHONPATH": users} if users is not None else {}
+    (ended,) = gang(script=PRINT_ENVIRONMENT, plan=MEASURE).run(**given)
+    (env,) = ended.environments
+    ours = env["PYTHONPATH"].rpartition(":")[2]
+    assert env["PYTHONPATH"] == whole.format(ours=ours)
+    assert not Path(ours).exists()
+
+
+def test_without_a_plan_nothing_is_hooked(gang: Make) -> None:
+    (ended,) = gang(script=PRINT_ENVIRONMENT).run(PYTHONPATH="/users")
+    assert ended.environments[0]["PYTHONPATH"] == "/users"
+
+
+def test_a_directory_that_cannot_be_made_is_no_reason_not_to_train(gang: Make) -> None:
+    (ended,) = gang(plan=MEASURE).run(TMPDIR="/proc/none")
+    assert (ended.code, "trained" in ended.output) == (0, True), ended.output
+
+
+def test_a_sitecustomize_of_the_users_comes_instead(gang: Make, tmp_path: Path) -> None:
+    users = installed(tmp_path / "users", deepspeed=DEEPSPEED, sitecustomize="print('the users')")
+    (ended,) = gang(script=TRAIN.format(stay=0), plan=MEASURE).run(PYTHONPATH=users)
+    assert ended.code == 0, ended.output
+    assert ended.output.count("the users") == 2, "the agent's process and the rank's"
+    assert ended.cause == {"protocol": 1, "reason": "Completed", "deepspeed": None}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., str]:
+    """Runs a program with the hook first on its path; returns what it prints."""
+    hook = installed(tmp_path / "hook", sitecustomize=(AGENT / "dso_hook.py").read_text())
+    said = f"import sys; print('others', sys.path.count({hook!r}), sys.modules['sitecustomize'].__file__)"
+    others = installed(tmp_path / "others", sitecustomize=said)
+
+    def running(program: str, deepspeed: str = DEEPSPEED, rank: str = "0") -> str:
+        users = installed(tmp_path / "users", deepspeed=deepspeed)
+        env = {"PYTHONPATH": f"{hook}:{others}:{users}", "RANK": rank}
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return done.stdout + ("measured" if (tmp_path / "hook/measured.json").exists() else "")
+
+    return running
+
+
+def test_the_next_sitecustomize_is_loaded_as_if_the_hook_were_not_there(run: Callable[..., str]) -> None:
+    said = run("import sitecustomize; print(sitecustomize.__file__)").splitlines()
+    assert said[0].startswith("others 0 ")
+    assert said[0].endswith("others/sitecustomize.py")
+    assert said[1].endswith("others/sitecustomize.py")
+
+
+def test_what_is_no_rank_is_left_alone(run: Callable[..., str]) -> None:
+    assert run("import deepspeed; print(hasattr(deepspeed.initialize, '__wrapped__'))", rank="").endswith("False\n")
+
+
+def test_only_rank_0_writes(run: Callable[..., str]) -> None:
+    said = run(TRAIN.format(stay=0), rank="1")
+    assert "trained" in said
+    assert "measured" not in said
+
+
+def test_where_two_engines_train_neither_is_measured(run: Callable[..., str]) -> None:
+    said = run(TRAIN.replace("initialize()", "initialize(optimizer=1)").format(stay=0))
+    assert "trained" in said
+    assert "measured" not in said
+
+
+@pytest.mark.parametrize(
+    "defect",
+    ["self.device = ", "def _take_model_step"],
+    ids=["an engine without a device", "an engine without the method"],
+)
+def test_another_deepspeed_is_not_measured_and_trains(run: Callable[..., str], defect: str) -> None:
+    deepspeed = DEEPSPEED.replace(defect, defect.replace("device", "other").replace("_take", "_other"))
+    program = "import deepspeed\nengine, *_ = deepspeed.initialize(optimizer=1)\n"
+    program += "step = getattr(engine, '_take_model_step', None) or engine._other_model_step\n"
+    said = run(program + "for number in range(25): step(number)\nprint('trained')", deepspeed)
+    assert "trained" in said
+    assert "measured" not in said
+
+
+class Store:
+    """torch.distributed's store of one process for all ranks."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.changed = threading.Condition()
+
+    def add(self, key: str, amount: int) -> int:
+        with self.changed:
+            self.values[key] = self.values.get(key, 0) + amount
+            return self.values[key]
+
+    def set(self, key: str, value: str) -> None:
+        with self.changed:
+            self.values[key] = value.encode()
+            self.changed.notify_all()
+
+    def wait(self, keys: list[str], timeout: Any) -> None:
+        with self.changed:
+            if not self.changed.wait_for(lambda: all(key in self.values for key in keys), timeout.total_seconds()):
+                raise RuntimeError("timeout")
+
+    def get(self, key: str) -> bytes:
+        with self.changed:
+            assert self.changed.wait_for(lambda: key in self.values, 10)
+            return self.values[key]
+
+
+@pytest.mark.parametrize(
+    ("delays", "agreed"),
+    [([0.0, 0.0, 0.1], True), ([0.0, 0.1, None], False), ([0.0, 0.0, 0.6], False), ([0.0, 0.2, 0.3], None)],
+    ids=["all come", "one never comes", "one comes late", "one comes as another loses patience"],
+)
+def test_ranks_agree_whether_all_have_come(
+    monkeypatch: pytest.MonkeyPatch, delays: list[float | None], agreed: bool | None
+) -> None:
+    hook, store = load("dso_hook"), Store()
+    monkeypatch.setattr(hook, "PATIENCE_SECONDS", 0.3)
+
+    def prefixed(_: str, store: Store) -> Store:
+        return store
+
+    dist = SimpleNamespace(PrefixStore=prefixed, get_world_size=lambda: len(delays))
+    answers: list[bool] = []
+
+    def rank(delay: float) -> None:
+        time.sleep(delay)
+        answers.append(hook.all_are_here(dist, store))
+
+    threads = [threading.Thread(target=rank, args=(delay,)) for delay in delays if delay is not None]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(answers)) == 1
+    assert agreed is None or answers[0] is agreed
