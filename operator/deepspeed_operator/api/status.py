@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.markers import Atomic, ListMap
+from deepspeed_operator.api.plan import PlanStatus
 from deepspeed_operator.api.transport import Transport
 
 MAX_FINDINGS = 50
@@ -169,6 +170,11 @@ class DeepSpeedJobStatus(Model):
     workers: Workers | None = Field(default=None, description="Pods of the current attempt.")
     failure: Failure | None = Field(default=None, description="Why the run failed.")
     transport: Transport | None = Field(default=None, description="How the ranks of the attempt are connected.")
+    plan: PlanStatus | None = Field(
+        default=None,
+        description="With spec.model and launcher Ranks: what the attempt's first 20 steps took, beside what was "
+        "predicted.",
+    )
     findings: Annotated[list[Finding], Atomic()] = Field(
         default=[], max_length=MAX_FINDINGS, description="Warnings and advice about the job and its image."
     )

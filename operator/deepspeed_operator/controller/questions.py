@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, cast
@@ -16,13 +17,25 @@ from deepspeed_operator.controller.memory import JobMemory, now
 from deepspeed_operator.controller.nodes import NodeLabels
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.trials import Trials
-from deepspeed_operator.reconcile.actions import ConfirmMissing, FindGpus, Question, ReadAgent, ReadConfigMap, TryPod
-from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, FoundGpus
+from deepspeed_operator.plan.recalibration import Corrected, corrected
+from deepspeed_operator.reconcile.actions import (
+    ConfirmMissing,
+    CorrectPlan,
+    FindGpus,
+    Question,
+    ReadAgent,
+    ReadConfigMap,
+    TryPod,
+)
+from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, CorrectedPlan, FoundGpus
+from deepspeed_operator.reconcile.plan import measured_of
 from deepspeed_operator.reconcile.pods import pod_view
 from deepspeed_operator.reconcile.transport import transport_of
 
 AGENT_SECONDS = 2.0
 AGENTS_AT_A_TIME = 32
+
+_log = logging.getLogger(__name__)
 
 
 class Questions:
@@ -60,6 +73,9 @@ class Questions:
                 if report is None:
                     report = AgentReport(attempt, now(), silent=before.silent + 1 if before is not None else 1)
                 memory.facts = replace(memory.facts, agent=report)
+            case CorrectPlan(attempt):
+                found = CorrectedPlan(attempt, await _corrected(question))
+                memory.facts = replace(memory.facts, corrected=found)
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)
@@ -72,9 +88,13 @@ class Questions:
             if state["uid"] != job.metadata.uid or state["attempt"] != attempt:
                 return None
             warnings = tuple(str(warning)[:4096] for warning in state["warnings"])
-            transport = transport_of(state.get("transport"))
             return AgentReport(
-                attempt, now(), deepspeed_version=state["deepspeed"], warnings=warnings, transport=transport
+                attempt,
+                now(),
+                deepspeed_version=state["deepspeed"],
+                warnings=warnings,
+                transport=transport_of(state.get("transport")),
+                measured=measured_of(state.get("measured")),
             )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError, RecursionError):
             return None  # no answer is an answer: what it would have told is not essential
@@ -91,3 +111,13 @@ class Questions:
         listed = tuple(names)
         absent = await asyncio.gather(*(missing(name) for name in listed))
         return frozenset(name for name, gone in zip(listed, absent, strict=True) if gone)
+
+
+async def _corrected(asked: CorrectPlan) -> Corrected:
+    """In another thread: a look at some dozens of alternatives may take a second."""
+    try:
+        return await asyncio.to_thread(corrected, asked.case, asked.nodes, asked.measured)
+    except Exception as error:
+        # A job must come to its end whatever the planner thinks of it.
+        _log.exception("The plan could not be corrected")
+        return Corrected(asked.measured, remarks=(f"the planner failed: {type(error).__name__}",))

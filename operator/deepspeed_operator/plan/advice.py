@@ -1,6 +1,6 @@
 """Which change of the configuration makes training faster, or lets it fit: the same model, ranks and network."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -80,7 +80,9 @@ def plan_of(config: Mapping[str, Any], micro: int, accumulation: int, around: Ci
     return Plan(setup, micro, accumulation, traffic, memory(setup, around.model, micro, accumulation), time)
 
 
-def advise(config: Mapping[str, Any], now: Plan, around: Circumstances) -> list[Alternative]:
+def advise(
+    config: Mapping[str, Any], now: Plan, around: Circumstances, among: Iterable[Change] | None = None
+) -> list[Alternative]:
     """Return worthwhile changes that fit, the fastest first, those that keep the global batch before the others.
 
     Where the configuration itself does not fit, every change that does is worthwhile. A time that is a lower bound
@@ -88,7 +90,7 @@ def advise(config: Mapping[str, Any], now: Plan, around: Circumstances) -> list[
     """
     fits = not too_large(now, around)
     found: list[Alternative] = []
-    for change in changes(now.setup, now.micro, now.accumulation, around.slots):
+    for change in changes(now.setup, now.micro, now.accumulation, around.slots) if among is None else among:
         plan = plan_of(changed(config, change), change.micro, change.accumulation, around)
         if too_large(plan, around):
             continue

@@ -1,5 +1,6 @@
 """GPUs by name: what their data sheets say, from which an uncalibrated plan is assumed."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +49,17 @@ DEVICES: Final = {
         _device("T4-16G", 15_360, 65, 0.32, _PCIE_3),
     )
 }
+# What the driver keeps for itself is not among what a program is told.
+_ALIKE: Final = 0.05
+
+
+def device_named(name: str | None, memory: int | None) -> Device | None:
+    """Return the device that the driver names so, such as NVIDIA H100 80GB HBM3; None for another, or for a part."""
+    words = re.split(r"[^A-Z0-9]+", (name or "").upper())
+    kin = (device for device in DEVICES.values() if device.name.partition("-")[0] in words and "MIG" not in words)
+    return next((device for device in kin if abs(device.memory - (memory or 0)) < _ALIKE * device.memory), None)
+
+
 # Where nothing is said of the GPU.
 USUAL: Final = DEVICES["A100-80G"]
 

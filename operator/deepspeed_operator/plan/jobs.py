@@ -1,4 +1,4 @@
-"""The memory of a job, from its spec."""
+"""What a job costs, from its spec."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from deepspeed_operator.plan.units import gib
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything that a job's memory follows from."""
+    """Everything that a job's traffic and memory follow from."""
 
     config: Mapping[str, Any]
     model: Model
@@ -36,20 +36,21 @@ class Case:
 
     def fit(self, capacity: int) -> MemoryFit:
         """Compare with a GPU's memory."""
-        return fit_of(self._setup, self.model, self.micro, self.accumulation, capacity)
+        return fit_of(self.setup, self.model, self.micro, self.accumulation, capacity)
 
     def pod(self, slots: int) -> float:
         """Bytes of memory that a pod of so many ranks needs at least."""
-        return sum(item.size for item in host_memory(self._setup, self.model, self.micro, self.accumulation, slots))
+        return sum(item.size for item in host_memory(self.setup, self.model, self.micro, self.accumulation, slots))
 
     @property
-    def _setup(self) -> Setup:
+    def setup(self) -> Setup:
+        """The configuration as the planner asks it."""
         return setup_of(self.config, self.world, self.version, self.parallelism)
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why nothing can be said of a job's memory: the path of what is missing or wrong, and why."""
+    """Why nothing can be said of a job's costs: the path of what is missing or wrong, and why."""
 
     path: str
     why: str
@@ -61,7 +62,7 @@ def declared_parallelism(spec: DeepSpeedJobSpec) -> Parallelism:
     return Parallelism(**spec.parallelism.model_dump()) if spec.parallelism is not None else Parallelism()
 
 
-def case_of(
+def gpu_case_of(
     spec: DeepSpeedJobSpec,
     config: Mapping[str, Any],
     world: World,
@@ -69,10 +70,21 @@ def case_of(
     version: str | None,
 ) -> Case | Missing:
     """Return what the memory of a judged job follows from."""
+    if spec.model is not None and accelerator_of(spec) == CPU:
+        return Missing("spec.template", "the job trains on CPUs")
+    return case_of(spec, config, world, batch, version)
+
+
+def case_of(
+    spec: DeepSpeedJobSpec,
+    config: Mapping[str, Any],
+    world: World,
+    batch: Batch | None,
+    version: str | None,
+) -> Case | Missing:
+    """Return what the costs of a judged job follow from, whatever it trains on."""
     if spec.model is None:
         return Missing("spec.model", "it is not given")
-    if accelerator_of(spec) == CPU:
-        return Missing("spec.template", "the job trains on CPUs")
     judge = judge_of(version) if version is not None else None
     if judge is None:
         return Missing("spec.deepspeedVersion", "the DeepSpeed version of the image is not known")

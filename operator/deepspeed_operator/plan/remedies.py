@@ -9,17 +9,23 @@ from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO, TRAIN
 from deepspeed_operator.dsconfig.setup import ZERO
 from deepspeed_operator.plan.jobs import Case
 
-# A job that ran out of memory although it was predicted to fit needs at least this much less.
+# A job that ran out of memory although it was predicted to fit needs at least this much less; so does one that failed
+# to get what it asked for, and might have asked for more.
 _LESS: Final = 0.9
 _SMALL_BUCKET: Final = 50_000_000
 _STAGES: Final = (1, 2, 3)
 
 
-def smallest_change(case: Case, capacity: int) -> str | None:
-    """Return the first change that fits, of those that keep the global batch, in the order of what they cost."""
-    bound = min(capacity, case.fit(capacity).memory.needed * _LESS)
+def smallest_change(case: Case, capacity: int, allocated: int = 0) -> str | None:
+    """Return the first change that fits, of those that keep the global batch, in the order of what they cost.
+
+    `allocated`: bytes that PyTorch had, or wanted, when it failed: where it is more than was predicted, so is the rest.
+    """
+    memory = case.fit(capacity).memory
+    more, outside = max(1.0, allocated / memory.size), memory.outside.size
+    bound = min(capacity, (memory.size * more + outside) * _LESS)
     for words, changed in _changes(case):
-        if changed.fit(capacity).memory.needed <= bound:
+        if changed.fit(capacity).memory.size * more + outside <= bound:
             return words
     return None
 

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.plan.gpus import Wanted
+from deepspeed_operator.plan.jobs import Case, Missing
+from deepspeed_operator.plan.measured import Measured
 
 Manifest = dict[str, Any]
 
@@ -43,6 +45,16 @@ class ReadAgent:
     attempt: int
     address: str
     port: int
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectPlan:
+    """Fill `facts.corrected` with what these tell, which takes longer than a decision may, then reconcile again."""
+
+    attempt: int
+    case: Case | Missing
+    nodes: int
+    measured: Measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,7 @@ class DeleteConfigMap:
     name: str
 
 
-Question = ReadConfigMap | FindGpus | TryPod | ReadAgent | ConfirmMissing
+Question = ReadConfigMap | FindGpus | TryPod | ReadAgent | CorrectPlan | ConfirmMissing
 Action = Question | Ensure | CreatePods | DeletePod | DeleteConfigMap
 
 

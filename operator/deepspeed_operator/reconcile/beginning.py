@@ -13,6 +13,7 @@ from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, 
 from deepspeed_operator.reconcile.configuration import SOURCE_REREAD
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.plan import without_advice
 from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.image import declared_version
@@ -21,6 +22,8 @@ from deepspeed_operator.render.installation import Installation
 # Another answer to the same pod needs a change elsewhere: a quota or a label soon, a new admission rule rarely.
 RETRY_UNWELCOME: Final = timedelta(seconds=30)
 RETRY_INVALID: Final = timedelta(minutes=5)
+# What an attempt's agents have yet to tell.
+_UNKNOWN: Final = {"transport": None, "plan": None}
 
 
 def begin_run(observed: Observed, installation: Installation) -> Outcome:
@@ -94,7 +97,8 @@ def begin_attempt(
     pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
     ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
     verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")
-    changes = {**(run or {}), **begun}
+    findings = without_advice((run or {}).get("findings", observed.job.status.findings))
+    changes = {**(run or {}), **begun, "findings": findings}
     return state(
         observed,
         verdict,
@@ -108,7 +112,7 @@ def begin_attempt(
 
 def _begun(observed: Observed) -> dict[str, Any]:
     attempt = (observed.job.status.attempt or 0) + 1
-    return {"attempt": attempt, "attempt_time": timestamp(observed.now), "workers": Workers(), "transport": None}
+    return {"attempt": attempt, "attempt_time": timestamp(observed.now), "workers": Workers(), **_UNKNOWN}
 
 
 def _trial(observed: Observed, judged: Judgement, installation: Installation) -> Outcome | None:

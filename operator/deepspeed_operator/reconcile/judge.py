@@ -9,7 +9,7 @@ from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
 from deepspeed_operator.dsconfig.migration import news
 from deepspeed_operator.dsconfig.source import format_findings
 from deepspeed_operator.plan.accelerators import accelerator_of
-from deepspeed_operator.plan.jobs import Case, case_of, declared_parallelism
+from deepspeed_operator.plan.jobs import Case, declared_parallelism, gpu_case_of
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import FindGpus, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict
@@ -81,7 +81,7 @@ def judge(
     findings = [*judged.findings, *form, *template, *size]
     memory = None
     if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
-        case = case_of(spec, source.values, world, judged.batch, version)
+        case = gpu_case_of(spec, source.values, world, judged.batch, version)
         question = ask_nodes(observed) if installation.reads_nodes and isinstance(case, Case) else None
         if question is not None:
             return question

@@ -8,7 +8,7 @@ from deepspeed_operator.api.spec import Admission, DeepSpeedJobSpec
 from deepspeed_operator.api.status import Failure, Finding, Level
 from deepspeed_operator.plan.fit import ERROR, Fit
 from deepspeed_operator.plan.gpus import Gpus
-from deepspeed_operator.plan.jobs import Case, Missing, case_of, plan_memory, pod_limit
+from deepspeed_operator.plan.jobs import Case, Missing, gpu_case_of, plan_memory, pod_limit
 from deepspeed_operator.plan.remedies import smallest_change
 from deepspeed_operator.plan.units import GIB, gib
 from deepspeed_operator.reconcile.actions import ReadConfigMap
@@ -18,8 +18,15 @@ from deepspeed_operator.reconcile.gpus import known_gpus
 from deepspeed_operator.reconcile.observed import Observed
 
 _REASONS: Final = {Fit.YES: "Fits", Fit.NO: "DoesNotFit", Fit.UNKNOWN: "NotCertain"}
-_OUT_OF_MEMORY: Final = re.compile(r"OutOfMemoryError|CUDA out of memory")
-_CAPACITY: Final = re.compile(r"total capacity of ([0-9.]+) GiB")
+_OUT_OF_MEMORY: Final = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory")
+# In PyTorch's words, up to 2.0 and since: (GPU 0; 79.15 GiB total capacity; 77.02 GiB already allocated; …
+_SIZE: Final = r"([0-9.]+) ([GM]iB)"
+_CAPACITY: Final = re.compile(rf"(?:total capacity of |GPU \d+; ){_SIZE}")
+_ALLOCATED: Final = re.compile(
+    rf"(?:capacity; |allocated memory ){_SIZE} (?:already allocated|is allocated by PyTorch)"
+)
+_TRIED: Final = re.compile(rf"Tried to allocate {_SIZE}")
+_UNITS: Final = {"GiB": GIB, "MiB": 2**20}
 
 
 def stated(
@@ -55,21 +62,40 @@ def _of_the_pod(case: Case, spec: DeepSpeedJobSpec, slots: int) -> Iterator[Find
         yield Finding(level=Level.ADVICE, path="spec.template", message=message, fix=fix)
 
 
+def ask_configuration(observed: Observed, failure: Failure) -> tuple[ReadConfigMap, ...]:
+    """Return the question without whose answer nothing can be said of a GPU that ran out of memory."""
+    config = run_configuration(observed) if _OUT_OF_MEMORY.search(failure.message) and observed.job.spec.model else None
+    return (config,) if isinstance(config, ReadConfigMap) else ()
+
+
 def explained(observed: Observed, failure: Failure) -> Failure:
     """Add to an out-of-memory failure of a GPU what was predicted, and the smallest change that would fit."""
-    cause, newline, log = failure.message.partition("\n")
     case = _case(observed) if _OUT_OF_MEMORY.search(failure.message) else None
-    if case is None:
-        return failure
-    said = _CAPACITY.search(failure.message)
-    gpus = known_gpus(observed)
-    capacity = round(float(said[1]) * GIB) if said else gpus.smallest if gpus is not None else 0
+    hint = out_of_memory(case, failure.message, known_gpus(observed)) if case is not None else ""
+    cause, newline, log = failure.message.partition("\n")
+    return failure.model_copy(update={"message": f"{cause}. {hint}{newline}{log}"}) if hint else failure
+
+
+def out_of_memory(case: Case | Missing, said: str, gpus: Gpus | None) -> str:
+    """Return what to say of a job that ended with PyTorch's words about a GPU's memory; nothing, if these are others.
+
+    `gpus`: what is known of them where PyTorch does not say what one has.
+    """
+    if isinstance(case, Missing) or not _OUT_OF_MEMORY.search(said):
+        return ""
+    capacity = _bytes(_CAPACITY, said) or (gpus.smallest if gpus is not None else 0)
     peak = case.fit(capacity or 1).memory.peak
     hint = f"Predicted: most memory in the {peak.name}, {peak.largest.what} {gib(peak.largest.size)}"
-    if capacity:
-        change = smallest_change(case, capacity)
-        hint += f"; the smallest change that fits: {change}" if change else "; no single change that is known fits"
-    return failure.model_copy(update={"message": f"{cause}. {hint}{newline}{log}"})
+    if not capacity:
+        return hint
+    # What was there when it failed, and what it failed to get: at least so much is needed, whatever was predicted.
+    change = smallest_change(case, capacity, _bytes(_ALLOCATED, said) + _bytes(_TRIED, said))
+    return f"{hint}; the smallest change that fits: {change}" if change else f"{hint}; no change that is known fits"
+
+
+def _bytes(pattern: re.Pattern[str], said: str) -> int:
+    found = pattern.search(said)
+    return round(float(found[1]) * _UNITS[found[2]]) if found else 0
 
 
 def _case(observed: Observed) -> Case | None:
@@ -77,5 +103,5 @@ def _case(observed: Observed) -> Case | None:
     config = run_configuration(observed)
     if status.world is None or config is None or isinstance(config, ReadConfigMap | Verdict):
         return None
-    found = case_of(spec, config.values, status.world, status.batch, status.deepspeed_version)
+    found = gpu_case_of(spec, config.values, status.world, status.batch, status.deepspeed_version)
     return found if isinstance(found, Case) else None

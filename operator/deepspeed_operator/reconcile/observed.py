@@ -8,6 +8,8 @@ from typing import Literal
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.plan.gpus import Gpu, Wanted
+from deepspeed_operator.plan.measured import Measured
+from deepspeed_operator.plan.recalibration import Corrected
 from deepspeed_operator.reconcile.pods import PodView
 
 
@@ -58,6 +60,15 @@ class AgentReport:
     deepspeed_version: str | None = None
     warnings: tuple[str, ...] = ()
     transport: Transport | None = None
+    measured: Measured | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedPlan:
+    """What an attempt's first steps tell beside its plan."""
+
+    attempt: int
+    corrected: Corrected
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,7 @@ class Facts:
     trial: Trial | None = None
     refusal: Refusal | None = None
     agent: AgentReport | None = None
+    corrected: CorrectedPlan | None = None
     confirmed_missing: frozenset[str] = frozenset()  # pods that a GET did not find
     status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
 

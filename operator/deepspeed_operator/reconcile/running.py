@@ -8,8 +8,9 @@ from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeleteP
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true
 from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline
 from deepspeed_operator.reconcile.gang import Gang
-from deepspeed_operator.reconcile.memory import explained
+from deepspeed_operator.reconcile.memory import ask_configuration, explained
 from deepspeed_operator.reconcile.observed import AgentReport, Observed
+from deepspeed_operator.reconcile.plan import ask_plan, with_plan
 from deepspeed_operator.reconcile.pods import PodView
 from deepspeed_operator.reconcile.starting import (
     addresses,
@@ -49,20 +50,26 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
 
 def complete(observed: Observed, gang: Gang) -> Outcome:
     """Record that every rank of every pod ended with 0."""
+    question = ask_plan(observed, gang)
+    if question:
+        return unchanged(observed, *question)
     pods = "The pod" if gang.nodes == 1 else f"All {gang.nodes} pods"
     verdict = Verdict(State.COMPLETE, Reason.COMPLETED, f"{pods} ended with success. Another spec.runId runs it again.")
     ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
     completed_at = max((at for at in ended if at is not None), default=observed.now)
-    told = news(observed, at_the_end(observed.job.status, gang))
+    told = with_plan(observed, gang, news(observed, at_the_end(observed.job.status, gang)))
     result = {**told.changes, "completion_time": timestamp(completed_at), "workers": gang.workers}
     return state(observed, verdict, check_at=observed.now, changes=result, events=told.events)
 
 
 def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     """Record the failure. Pods that still run are removed once it is written."""
+    question = ask_plan(observed, gang) or ask_configuration(observed, failure)
+    if question:
+        return unchanged(observed, *question)
     failure = explained(observed, failure)
     verdict = Verdict(State.FAILED, failure.reason, headline(failure))
-    told = news(observed, at_the_end(observed.job.status, gang))
+    told = with_plan(observed, gang, news(observed, at_the_end(observed.job.status, gang)))
     ended = {"completion_time": timestamp(observed.now), "workers": gang.workers}
     result = {**told.changes, **ended, "failure": failure}
     events = () if failure.reason == "TransportMismatch" else told.events
@@ -81,10 +88,10 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
             return unchanged(observed, ConfirmMissing(unconfirmed))
         return fail(observed, gang, gone_pods(gang))
     actions = (*delete(gang.late), *addresses(observed, gang, installation))
-    question = ask_agent(observed, gang)
+    question = ask_agent(observed, gang) or ask_plan(observed, gang)
     if question:
         return unchanged(observed, *actions, *question)
-    told, due = news(observed, reported(observed)), agent_due(observed, gang)
+    told, due = with_plan(observed, gang, news(observed, reported(observed))), agent_due(observed, gang)
     return state(
         observed,
         _all_run(observed),

@@ -1,15 +1,16 @@
 """What the agents tell of the network: in status, and as a finding and an event where it is not what was asked for."""
 
+import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding, Level
 from deepspeed_operator.api.transport import Transport, TransportState
+from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
@@ -74,18 +75,21 @@ def reported(observed: Observed) -> Transport | None:
     return report.transport
 
 
-class _LastWords(Model):
-    transport: Transport | None = None
+def last_words(gang: Gang) -> Json:
+    """Return what rank 0's agent left when it ended; whoever writes to a termination log can say anything here."""
+    first = gang.pods.get(0)
+    if first is None or first.termination is None:
+        return {}
+    with suppress(ValueError, RecursionError):
+        return object_at(json.loads(first.termination.message.partition("\n")[0]))
+    return {}
 
 
 def at_the_end(status: DeepSpeedJobStatus, gang: Gang) -> Transport | None:
-    """Return what a finished attempt has used: rank 0's agent leaves it in its last words."""
-    first = gang.pods.get(0)
-    if first is not None and first.termination is not None:
-        with suppress(ValidationError):
-            said = _LastWords.model_validate_json(first.termination.message.partition("\n")[0])
-            if said.transport is not None:
-                return said.transport
+    """Return what a finished attempt has used."""
+    said = transport_of(last_words(gang).get("transport"))
+    if said is not None:
+        return said
     known = status.transport
     if known is None or known.state is not TransportState.PENDING:
         return known

@@ -8,9 +8,11 @@ from typing import Any
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Condition, ConditionType
 from deepspeed_operator.plan.placement import Node
+from deepspeed_operator.plan.recalibration import corrected
 from deepspeed_operator.reconcile.actions import (
     Action,
     ConfirmMissing,
+    CorrectPlan,
     CreatePods,
     DeleteConfigMap,
     DeletePod,
@@ -26,6 +28,7 @@ from deepspeed_operator.reconcile.conditions import condition
 from deepspeed_operator.reconcile.observed import (
     AgentReport,
     ConfigMapContent,
+    CorrectedPlan,
     Facts,
     FoundGpus,
     Observed,
@@ -68,6 +71,7 @@ class Simulation:
     reads: list[datetime] = field(default_factory=list[datetime])
     nodes: list[Node] | None = None  # None: the installation may not read them
     node_reads: int = 0
+    corrections: int = 0
 
     def outcome(self) -> Outcome:
         installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
@@ -146,6 +150,10 @@ class Simulation:
                 said = replace(self.agent, read_at=self.now) if self.agent is not None else None
                 self.facts = replace(self.facts, agent=said or AgentReport(attempt, self.now, silent))
                 self.reads.append(self.now)
+            case CorrectPlan(attempt, case, nodes, measured):
+                found = CorrectedPlan(attempt, corrected(case, nodes, measured))
+                self.facts = replace(self.facts, corrected=found)
+                self.corrections += 1
             case ConfirmMissing(names):
                 missing = frozenset(name for name in names if name not in self.pods)
                 self.facts = replace(self.facts, confirmed_missing=missing)

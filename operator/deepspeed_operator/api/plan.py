@@ -1,0 +1,42 @@
+"""What a run costs: as it was predicted, and as its ranks measured it."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from deepspeed_operator.api.base import Model
+
+MAX_MESSAGE = 1024
+
+_Seconds = Annotated[float, Field(ge=0)]
+_Bytes = Annotated[int, Field(ge=0, le=2**62)]
+
+
+class PlanStatus(Model):
+    """The attempt's first steps beside what was predicted of them. Of what is not known, the field is missing."""
+
+    measured_step_seconds: _Seconds | None = Field(
+        default=None, description="Seconds of an optimizer step: the mean of the 6th to the 20th."
+    )
+    predicted_step_seconds: _Seconds | None = Field(
+        default=None,
+        description="The same, predicted from the GPU's data sheet and from the all-reduce that was measured.",
+    )
+    network_percent: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        default=None,
+        description="What the step's traffic takes at the measured all-reduce, in percent of the measured step. Where "
+        "DeepSpeed sends while it computes, a part of it costs nothing.",
+    )
+    bus_bandwidth: _Bytes | None = Field(
+        default=None,
+        description="Bytes a second of an all-reduce among data-parallel ranks, measured before the first step: "
+        "2(n-1)/n × bytes ÷ seconds for n ranks.",
+    )
+    measured_peak_memory: _Bytes | None = Field(
+        default=None,
+        description="Bytes of rank 0's GPU that PyTorch had allocated at most (torch.cuda.max_memory_allocated).",
+    )
+    predicted_peak_memory: _Bytes | None = Field(default=None, description="The same, predicted.")
+    message: str | None = Field(
+        default=None, max_length=MAX_MESSAGE, description="What a prediction leaves out, and why one is missing."
+    )

@@ -1,0 +1,179 @@
+"""A plan corrected by what its job's first steps took: what the network's part is, and what would be faster.
+
+The all-reduce that was measured tells what the counted traffic takes. Of the rest of the measured step as much as may
+be is taken for computing, which no other configuration of the same batch avoids: a gain is rather larger than said. On
+a device that no data sheet here knows, all of it is, and only such changes are looked at as make none of the unknown
+parts larger.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.plan.advice import Alternative, Circumstances, Plan, advise, plan_of
+from deepspeed_operator.plan.changes import SINGLE, Change, changed, changes
+from deepspeed_operator.plan.costs import Costs, Work, assumed
+from deepspeed_operator.plan.devices import Device, device_named
+from deepspeed_operator.plan.fit import ERROR
+from deepspeed_operator.plan.groups import groups_of
+from deepspeed_operator.plan.jobs import Case, Missing
+from deepspeed_operator.plan.links import Bandwidth, Links, Sweep
+from deepspeed_operator.plan.measured import AllReduce, Measured
+from deepspeed_operator.plan.reading import setup_of
+from deepspeed_operator.plan.steptime import StepTime, overlaps, reductions, updated
+from deepspeed_operator.plan.terms import ALL_REDUCE
+
+# What an alternative must gain to be worth a word in the middle of a run.
+FASTER: Final = 1.3
+# Several times the bytes take at least so many times as long, unless something else held up the fewer ones.
+_GROWS: Final = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """`predicted`: seconds of a step; `network`: seconds that its traffic takes; `peak`: bytes, predicted.
+
+    `best`: the fastest alternative, where it is more than FASTER times as fast; `needed`: bytes of a GPU for it, None
+    where memory was not measured. `remarks`: what is left out, and why something is missing.
+    """
+
+    measured: Measured
+    predicted: float | None = None
+    network: float | None = None
+    peak: int | None = None
+    best: Alternative | None = None
+    needed: int | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def corrected(case: Case | Missing, nodes: int, measured: Measured) -> Corrected:
+    """Return what the first steps of a job on so many nodes tell beside its plan."""
+    if isinstance(case, Missing):
+        return Corrected(measured, remarks=(f"nothing is predicted: {case.path}: {case.why}",))
+    device = device_named(measured.device, measured.device_memory)
+    around = _circumstances(case, nodes, measured, device)
+    now = plan_of(case.config, case.micro, case.accumulation, around)
+    peak = now.memory.size if measured.peak_memory is not None else None
+    found = Corrected(measured, peak=peak, remarks=tuple(_remarks(case, now, measured, device)))
+    if now.time is None or (measured.all_reduce is None and now.traffic.terms):
+        return found
+    if device is not None and case.model.usage.sequence is not None:
+        found = replace(found, predicted=now.time.seconds)
+    found = replace(found, network=now.time.communication)
+    split = _split(now, around.costs, measured.step_seconds)
+    if split is None:
+        words = "the traffic takes longer at the measured all-reduce than the whole step did: nothing is advised"
+        return replace(found, remarks=(*found.remarks, words))
+    time, costs = split
+    around = replace(around, costs=costs, capacity=_room(now, measured))
+    best = _best(case, replace(now, time=time), around, known=device is not None)
+    if best is None or measured.peak_memory is None:
+        return replace(found, best=best)
+    needed = best.plan.memory.size * measured.peak_memory / now.memory.size + best.plan.memory.outside.size
+    return replace(found, best=best, needed=round(needed))
+
+
+def _circumstances(case: Case, nodes: int, measured: Measured, device: Device | None) -> Circumstances:
+    links = _links(case.setup, case.world // nodes, measured.all_reduce, device)
+    if device is not None:
+        costs = assumed(case.model, device, links, tokens=case.model.usage.sequence or 1)
+    else:
+        nothing = dict.fromkeys(Work, 0.0)
+        # Any number does for a sample: it becomes what the measured step tells.
+        costs = Costs(sample=1.0, reduction=nothing, update=nothing, gather=0.0, module=0.0, links=links, facts=())
+    return Circumstances(case.model, case.world, nodes, case.version, costs, parallelism=case.parallelism)
+
+
+def _links(setup: Setup, slots: int, found: AllReduce | None, device: Device | None) -> Links:
+    """What was measured is between nodes where data-parallel ranks are on several, else inside of one."""
+    inside = Bandwidth(device.interconnect) if device is not None else None
+    if found is None:
+        return Links(inside, None)
+    group = groups_of(setup, slots).data
+    # All groups that share a node's network were measured at the same time.
+    points = [(float(size), seconds / group.sharing) for size, seconds in found.points]
+    sweep = Sweep(found.ranks, {ALL_REDUCE: _growing(points)})
+    return Links(inside, sweep) if group.nodes > 1 else Links(sweep, None)
+
+
+def _growing(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Leave out sizes that took as long as larger ones; of one size alone, all of its time is its bytes'."""
+    kept = [max(points)]
+    for size, seconds in sorted(points, reverse=True)[1:]:
+        if seconds * _GROWS < kept[0][1]:
+            kept.insert(0, (size, seconds))
+    return tuple(kept) if len(kept) > 1 else ((0.0, 0.0), *kept)
+
+
+def _split(now: Plan, costs: Costs, seconds: float) -> tuple[StepTime, Costs] | None:
+    """Return the parts of the measured step, and the costs that they tell of; None where they contradict each other."""
+    time = now.time
+    assert time is not None, "the links that it needs are known"
+    # What is sent while the passes compute may cost nothing: then it counts as computing, of which nothing is gained.
+    hidden = overlaps(now.setup) or "overlap_comm" in time.unproven
+    sent = sum(costs.links.seconds(term) or 0.0 for term in now.traffic.terms if term.after or not hidden)
+    rest = seconds - sent
+    if rest <= 0:
+        return None
+    # Computing takes at least what was assumed of it: then what is too short was less work for ZeRO and the optimizer.
+    avoidable = time.work + time.update
+    compute = min(rest, max(time.compute, rest - avoidable))
+    share = (rest - compute) / avoidable if avoidable else 0.0
+    parts = StepTime(compute, time.work * share, time.update * share, sent)
+    return parts, replace(
+        costs,
+        sample=costs.sample * compute / time.compute,
+        reduction={work: seconds * share for work, seconds in costs.reduction.items()},
+        update={work: seconds * share for work, seconds in costs.update.items()},
+        gather=costs.gather * share,
+        module=costs.module * share,
+    )
+
+
+def _best(case: Case, now: Plan, around: Circumstances, *, known: bool) -> Alternative | None:
+    possible = changes(now.setup, now.micro, now.accumulation, around.slots)
+    among = [change for change in possible if _is_comparable(case, now, change, known=known)]
+    found = advise(case.config, now, around, among)
+    return found[0] if found and (found[0].gain or 0) > FASTER else None
+
+
+def _is_comparable(case: Case, now: Plan, change: Change, *, known: bool) -> bool:
+    """Whether what was measured tells enough of the changed configuration, and the model learns the same by it."""
+    if change.grows or change.micro < now.micro or any(path.startswith("bf16") for path in change.values):
+        return False
+    if known:
+        return True
+    if change.micro != now.micro or any("offload" in path or path == SINGLE for path in change.values):
+        return False
+    then = setup_of(changed(case.config, change), case.world, case.version, case.parallelism)
+    less_work = reductions(then, change.accumulation) <= reductions(now.setup, now.accumulation)
+    return then.stage < 3 and less_work and updated(then, case.model) <= updated(now.setup, case.model)
+
+
+def _room(now: Plan, measured: Measured) -> int | None:
+    """Bytes that an alternative may need by its own prediction: as much less than a GPU has as this one needed more."""
+    if measured.peak_memory is None or measured.device_memory is None:
+        return None
+    outside = now.memory.outside.size
+    more = measured.peak_memory / now.memory.size * (1 + ERROR)
+    return max(now.memory.needed, round((measured.device_memory - outside) / more + outside))
+
+
+def _remarks(case: Case, now: Plan, measured: Measured, device: Device | None) -> Iterator[str]:
+    model = case.model
+    if measured.all_reduce is None and now.traffic.terms:
+        yield "no all-reduce was measured, so nothing is known of the network"
+    if device is None:
+        yield f"nothing is known here of the device{f' {measured.device}' if measured.device else ''}"
+    elif model.usage.sequence is None:
+        yield "spec.model.sequenceLength is not declared, so no step is predicted"
+    elif model.assumes("sequenceLength"):
+        yield f"sequenceLength {model.usage.sequence:,} is assumed"
+    if overlaps(now.setup) and now.traffic.terms:
+        yield "stage 3 sends while it computes: what of that costs no time is not known"
+    unproven = now.time.unproven if now.time is not None else now.traffic.unproven
+    if unproven:
+        yield f"predicted times are lower bounds, without {', '.join(unproven)}"
+    if measured.peak_memory is not None and (model.shape is None or model.usage.sequence is None):
+        yield "predictedPeakMemory is without activations: spec.model says no layers, widths or sequenceLength"

@@ -1,0 +1,85 @@
+"""DeepSpeed's first steps are measured beside a user's program, and status.plan says what they mean."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e.jobs import NO_GPU, job, script
+from tests.e2e.kube import Job, Json, Namespace, eventually
+
+SEEN_WITHIN_SECONDS = 60
+PARAMETERS = 2 * (2048 * 2048 + 2048)
+CONFIG: Json = {
+    "train_micro_batch_size_per_gpu": 1,
+    "gradient_accumulation_steps": 4,
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.0001}},
+    "zero_optimization": {"stage": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:
+    made = make_namespace("first-steps")
+    made.config_map("first-steps", script("first_steps.py"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def measured(namespace: Namespace, image: Callable[[str], str]) -> Job:
+    """A job as it was when its first steps were told; it still runs."""
+    training = {
+        "script": "first_steps.py",
+        "args": ["--config", "$(DEEPSPEED_CONFIG)", "--stay", "120"],
+        "files": {"configMap": "first-steps"},
+    }
+    model = {"parameters": PARAMETERS}
+    resources = {"resources": NO_GPU}
+    namespace.apply(job("wide", image("worker"), training=training, trainer=resources, dsConfig=CONFIG, model=model))
+    eventually(lambda: _result(namespace), lambda: namespace.report("wide"), 90)
+    return namespace.wait("wide", lambda job: "plan" in job.status, SEEN_WITHIN_SECONDS)
+
+
+def _result(namespace: Namespace) -> dict[str, Any] | None:
+    if not namespace.job("wide").holds("Running"):
+        return None
+    lines = namespace.log("wide-1-0").splitlines()
+    said = next((line for line in lines if line.startswith("RESULT ")), None)
+    return json.loads(said.removeprefix("RESULT ")) if said is not None else None
+
+
+def test_it_is_told_while_the_job_runs_and_agrees_with_what_the_program_measures(
+    namespace: Namespace, measured: Job
+) -> None:
+    assert measured.holds("Running")
+    plan, own = measured.status["plan"], _result(namespace)
+    assert own is not None
+    assert own["parameters"] == PARAMETERS
+    assert plan["measuredStepSeconds"] == pytest.approx(own["step"], rel=0.05)
+    # Of two ranks, the bus bandwidth is that of the bytes.
+    assert own["bandwidth"] / 2.5 < plan["busBandwidth"] < own["bandwidth"] * 2.5
+    traffic = 4 * 4 * PARAMETERS + 4 * PARAMETERS / 2
+    percent = 100 * traffic / plan["busBandwidth"] / plan["measuredStepSeconds"]
+    assert plan["networkPercent"] == pytest.approx(min(100, percent), rel=0.35)
+
+
+def test_of_a_cpu_nothing_is_predicted_and_that_is_said(measured: Job) -> None:
+    plan = measured.status["plan"]
+    assert "predictedStepSeconds" not in plan
+    assert "measuredPeakMemory" not in plan
+    assert "nothing is known here of the device" in plan["message"]
+
+
+def test_a_faster_stage_is_advised_once(namespace: Namespace, measured: Job) -> None:
+    (finding,) = [each for each in measured.status["findings"] if each["message"].startswith("Measured: ")]
+    assert (finding["level"], finding["path"]) == ("advice", "spec.dsConfig")
+    assert "zero_optimization.stage: 1 is predicted to be" in finding["message"]
+
+    def announced() -> list[Json]:
+        return [event for event in namespace.events("wide") if event["reason"] == "FasterConfiguration"]
+
+    (event,) = eventually(announced, lambda: namespace.report("wide"), 10)
+    assert event["type"] == "Normal"
+    assert event.get("count", 1) == 1
+    namespace.delete("wide", "--wait=false")
