@@ -136,7 +136,7 @@ def _run(job: DeepSpeedJob, verdict: Judgement, files: Mapping[str, str] | Path 
         attempt = _attempt(job, verdict)
         stack.callback(remove_traces, attempt.job.metadata.uid)
         directory.write(attempt.world.nodes, machine_files(attempt, str(directory.job / CONFIG_FILE)), files)
-        return train(attempt, directory)
+        return train(attempt, verdict, directory)
 
 
 def _attempt(job: DeepSpeedJob, verdict: Judgement) -> Attempt:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from deepspeed_operator.api.names import ENV_INDEX, ENV_NODE, ENV_POD, ENV_POD_UID, pod_name
+from deepspeed_operator.api.plan import PlanStatus
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import State
 from deepspeed_operator.api.transport import Transport
@@ -17,7 +18,15 @@ from deepspeed_operator.cli.agents import Agents, state_of
 from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devices, divided
 from deepspeed_operator.cli.paint import Colour, painted
 from deepspeed_operator.plan.accelerators import CPU, accelerator_of
+from deepspeed_operator.plan.gpus import declared_gpus
+from deepspeed_operator.plan.jobs import Case, Missing, case_of
+from deepspeed_operator.plan.measured import Measured
+from deepspeed_operator.plan.recalibration import corrected
+from deepspeed_operator.plan.units import gib
 from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, how
+from deepspeed_operator.reconcile.judge import Judgement
+from deepspeed_operator.reconcile.memory import out_of_memory
+from deepspeed_operator.reconcile.plan import advice, measured_of, plan_status
 from deepspeed_operator.reconcile.transport import mismatch, transport_of
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.machine import ignored, loopback, variables
@@ -28,8 +37,8 @@ _ASK_SECONDS: Final = 1.0
 _COLOURS: Final[dict[State, Colour]] = {State.COMPLETE: "green", State.FAILED: "red"}
 
 
-def train(attempt: Attempt, directory: Directory) -> int:
-    """Run an agent a node, and return how the command ends."""
+def train(attempt: Attempt, verdict: Judgement, directory: Directory) -> int:
+    """Run an agent a node, and return how the command ends; the verdict is that on the job."""
     gc.enable()  # the other commands do without; this one may go on for weeks
     begun = time.monotonic()
     environments = _environments(attempt, directory)
@@ -37,15 +46,17 @@ def train(attempt: Attempt, directory: Directory) -> int:
     where = f"{world.nodes} × {_ranks(world.slots_per_node)} on this machine, in {directory.root}"
     _say(State.STARTING, f"{where}; agents on 127.0.0.1 and up, port {port}")
     agents = Agents(environments)
-    live = _Live(attempt, environments)
+    live = _Live(attempt, verdict, environments)
     agents.wait(live.look)
-    live.tell_transport(_last_transport(directory))
+    words = _last_words(directory)
+    live.tell_transport(transport_of(words.get("transport")))
+    live.tell_plan(measured_of(words.get("measured")))
     seconds = time.monotonic() - begun
     codes = [process.returncode for process in agents.processes]
     if not any(codes):
         _say(State.COMPLETE, f"{_ranks(world.size)} ended with 0", seconds)
         return 0
-    code = _failed(attempt, directory, codes, seconds)
+    code = _failed(live, attempt, directory, codes, seconds)
     return _SIGNALLED + agents.stopped_by if agents.stopped_by else code
 
 
@@ -83,13 +94,17 @@ def _environments(attempt: Attempt, directory: Directory) -> list[dict[str, str]
 class _Live:
     """Says what the agents answer, as soon as it is news."""
 
-    def __init__(self, attempt: Attempt, environments: Sequence[dict[str, str]]) -> None:
+    def __init__(self, attempt: Attempt, verdict: Judgement, environments: Sequence[dict[str, str]]) -> None:
+        self._attempt = attempt
+        self._verdict = verdict
+        self._version = attempt.job.spec.deepspeed_version
         self._addresses = [loopback(index) for index in range(attempt.world.nodes)]
         self._port = attempt.ports.agent
         self._spec = attempt.job.spec
         self._environments = environments
         self._runs = False
         self._told: set[str] = set()
+        self._has_plan = False
         self._next = 0.0
 
     def look(self) -> None:
@@ -100,6 +115,7 @@ class _Live:
             # A peer's links may come before the version, which is in the first lines of rank 0's own report.
             if found is not None and (found.library or not found.links):
                 self.tell_transport(found)
+            self.tell_plan(measured_of(state.get("measured")) if state else None)
         elif not self._runs:
             states = [state_of(address, self._port) for address in self._addresses]
             self._runs = all(state is not None and state.get("phase") == "Running" for state in states)
@@ -110,6 +126,7 @@ class _Live:
         _say(State.RUNNING, "the ranks run")
         for state, environment in zip(states, self._environments, strict=True):
             ranks = [rank for rank in objects_at(state, "ranks") if rank.get("rank") is not None]
+            self._version = state.get("deepspeed") or self._version
             names = ", ".join(f"rank {rank['rank']} pid {rank['pid']}" for rank in ranks) or "a launcher of its own"
             given = f" {DEVICES}={environment[DEVICES]}" if DEVICES in environment else ""
             version = f" DeepSpeed {state['deepspeed']}" if state.get("deepspeed") else ""
@@ -121,6 +138,33 @@ class _Live:
             if line not in self._told:
                 self._told.add(line)
                 _note(line)
+
+    def tell_plan(self, measured: Measured | None) -> None:
+        """Say once how the first steps compare with their plan."""
+        if measured is None or self._has_plan:
+            return
+        self._has_plan = True
+        found = corrected(self.case(), self._attempt.world.nodes, measured)
+        _note(f"  first steps: {_plan_words(plan_status(found))}")
+        if better := advice(found, "spec.dsConfig"):
+            _note(f"{painted('advice', 'green')}: {better}")
+
+    def case(self) -> Case | Missing:
+        """Return what the job's costs follow from."""
+        configuration = self._verdict.configuration
+        if configuration is None:
+            return Missing("spec.dsConfig", "there is none")
+        return case_of(self._spec, configuration.values, self._attempt.world, self._verdict.batch, self._version)
+
+
+def _plan_words(plan: PlanStatus) -> str:
+    predicted = f" (predicted: {plan.predicted_step_seconds} s)" if plan.predicted_step_seconds is not None else ""
+    network = f", network {plan.network_percent} %" if plan.network_percent is not None else ""
+    rate = f", all-reduce {plan.bus_bandwidth / 1e9:.1f} GB/s" if plan.bus_bandwidth is not None else ""
+    memory = f", memory {gib(plan.measured_peak_memory)}" if plan.measured_peak_memory is not None else ""
+    of_memory = f" (predicted: {gib(plan.predicted_peak_memory)})" if plan.predicted_peak_memory is not None else ""
+    remarks = f"; {plan.message}" if plan.message else ""
+    return f"{plan.measured_step_seconds} s a step{predicted}{network}{rate}{memory}{of_memory}{remarks}"
 
 
 def _transport_lines(spec: DeepSpeedJobSpec, transport: Transport) -> Iterator[str]:
@@ -134,7 +178,7 @@ def _transport_lines(spec: DeepSpeedJobSpec, transport: Transport) -> Iterator[s
         yield f"{painted('warning', 'yellow')}: {found}"
 
 
-def _failed(attempt: Attempt, directory: Directory, codes: Sequence[int], seconds: float) -> int:
+def _failed(live: _Live, attempt: Attempt, directory: Directory, codes: Sequence[int], seconds: float) -> int:
     """Say why, and return the code to end with."""
     nodes = range(attempt.world.nodes)
     said = [_message(directory, index) for index in nodes]
@@ -147,9 +191,10 @@ def _failed(attempt: Attempt, directory: Directory, codes: Sequence[int], second
     if cause is None:
         _say(State.FAILED, f"the agent of node {first} {how(codes[first], None)}", seconds)
         return codes[first]
-    _say(State.FAILED, f"{_words(cause)}", seconds)
-    own = said[cause.index] if cause.index is not None and cause.index in nodes else cause
-    _print_tail(own or cause)
+    own = (said[cause.index] if cause.index is not None and cause.index in nodes else cause) or cause
+    hint = out_of_memory(live.case(), f"{cause.signature}\n{own.tail}", declared_gpus(attempt.job.spec))
+    _say(State.FAILED, f"{_words(cause)}{f'. {hint}' if hint else ''}", seconds)
+    _print_tail(own)
     return codes[first]
 
 
@@ -158,12 +203,13 @@ def _message(directory: Directory, index: int) -> AgentMessage | None:
     return agent_message(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else None
 
 
-def _last_transport(directory: Directory) -> Transport | None:
-    """Rank 0's agent leaves it in its last words."""
+def _last_words(directory: Directory) -> Json:
+    """Return what rank 0's agent left."""
     with suppress(OSError, ValueError):
-        said: object = json.loads(directory.message(0).read_text(encoding="utf-8", errors="replace").partition("\n")[0])
-        return transport_of(object_at(said).get("transport"))
-    return None
+        return object_at(
+            json.loads(directory.message(0).read_text(encoding="utf-8", errors="replace").partition("\n")[0])
+        )
+    return {}
 
 
 def _words(cause: AgentMessage) -> str:

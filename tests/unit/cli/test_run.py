@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.agent.test_first_steps import DEEPSPEED, TRAIN, installed
 from tests.unit.agent.test_transport import REPORT
 
 ROOT = Path(__file__).parents[3]
@@ -268,8 +269,9 @@ def test_the_documentation_lists_every_variable_that_a_rank_is_given(start: Star
         name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(.+?)`", row)
     }
     config = {"train_micro_batch_size_per_gpu": 4}
-    given = start(TELL, dsConfig=config, training={"python": sys.executable}).end().ranks[0]
-    ours = given.keys() - {"PATH", "PYTHONPATH", "TMPDIR", "CWD", "ARGS", "LC_CTYPE"}
+    given = start(TELL, dsConfig=config, model=MODEL, training={"python": sys.executable}).end().ranks[0]
+    assert given["PYTHONPATH"].startswith(f"{ROOT / 'operator'}:")
+    ours = given.keys() - {"PATH", "TMPDIR", "CWD", "ARGS", "LC_CTYPE"}
     unlisted = {name for name in ours if not any(fnmatchcase(name, each) for each in documented)}
     assert not unlisted
     assert documented - {"DEEPSPEED_OPERATOR_*"} - ours == {"CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"}
@@ -324,3 +326,44 @@ def test_one_job_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "none.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {}\n")
     ended = Running(tmp_path, "none.yaml").end()
     assert (ended.code, "there is no DeepSpeedJob" in ended.output) == (2, True)
+
+
+CONFIG = {
+    "train_micro_batch_size_per_gpu": 8,
+    "bf16": {"enabled": True},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+    "zero_optimization": {"stage": 2},
+}
+MODEL = {
+    "parameters": 6_738_415_616,
+    "layers": 32,
+    "hiddenSize": 4096,
+    "heads": 32,
+    "vocabulary": 32000,
+    "sequenceLength": 2048,
+    "activationCheckpointing": False,
+}
+
+
+@pytest.mark.parametrize("stay", [0, 2.5], ids=["in its last words", "while it runs"])
+def test_a_job_with_a_model_says_once_what_its_first_steps_took(start: Start, tmp_path: Path, stay: float) -> None:
+    users = installed(tmp_path / "users", deepspeed=DEEPSPEED)
+    path = {"PYTHONPATH": f"{ROOT / 'operator'}:{users}"}
+    given = {"dsConfig": CONFIG, "model": MODEL, "deepspeedVersion": "0.19.8"}
+    ended = start(TRAIN.format(stay=stay), environment=path, nodes=1, slotsPerNode=1, **given).end()
+    assert ended.code == 0, ended.output
+    (said,) = re.findall(
+        r"first steps: ([0-9.]+) s a step, network 0 %; nothing is known here of the device", ended.output
+    )
+    assert 0.02 <= float(said) < 0.2
+
+
+def test_out_of_memory_says_what_was_predicted_and_what_would_fit(start: Start) -> None:
+    words = "CUDA out of memory. Tried to allocate 1.95 GiB. GPU 0 has a total capacity of 79.11 GiB."
+    program = f"class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError({words!r})"
+    given = {"dsConfig": CONFIG, "model": MODEL, "deepspeedVersion": "0.19.8"}
+    ended = start(program, nodes=1, slotsPerNode=1, **given).end()
+    assert ended.code == 1
+    (failed,) = [line for line in ended.output.splitlines() if line.startswith("[dsjob] Failed")]
+    assert ". Predicted: most memory in the " in failed
+    assert "; the smallest change that fits: " in failed
