@@ -20,6 +20,7 @@ from deepspeed_operator.plan.model import Model, UnknownModelError
 from deepspeed_operator.plan.reading import setup_of
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.plan.units import gib
+from deepspeed_operator.plan.world import declared_parallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,6 @@ class Missing:
     path: str
     why: str
     wrong: bool = False
-
-
-def declared_parallelism(spec: DeepSpeedJobSpec) -> Parallelism:
-    """Return what the job says about how its script divides ranks."""
-    return Parallelism(**spec.parallelism.model_dump()) if spec.parallelism is not None else Parallelism()
 
 
 def gpu_case_of(

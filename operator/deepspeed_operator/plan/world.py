@@ -2,6 +2,7 @@
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import World
+from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.plan.accelerators import accelerator_limits, whole
 from deepspeed_operator.plan.trainer import trainer_of
 
@@ -11,6 +12,11 @@ def world_of(spec: DeepSpeedJobSpec) -> World:
     slots = spec.slots_per_node or accelerator_slots(spec) or 1
     size = spec.nodes * slots
     return World(nodes=spec.nodes, slots_per_node=slots, size=size, data_parallel=size)
+
+
+def declared_parallelism(spec: DeepSpeedJobSpec) -> Parallelism:
+    """Return what the job says about how its script divides ranks."""
+    return Parallelism(**spec.parallelism.model_dump()) if spec.parallelism is not None else Parallelism()
 
 
 def accelerator_slots(spec: DeepSpeedJobSpec) -> int:

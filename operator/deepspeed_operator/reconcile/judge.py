@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
-from deepspeed_operator.dsconfig.migration import news
 from deepspeed_operator.dsconfig.source import format_findings
 from deepspeed_operator.plan.accelerators import accelerator_of
-from deepspeed_operator.plan.jobs import Case, declared_parallelism, gpu_case_of
-from deepspeed_operator.plan.world import world_of
+from deepspeed_operator.plan.world import declared_parallelism, world_of
 from deepspeed_operator.reconcile.actions import FindGpus, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict
 from deepspeed_operator.reconcile.configuration import Configuration, Unusable, configuration
-from deepspeed_operator.reconcile.gpus import ask_nodes, known_gpus
-from deepspeed_operator.reconcile.memory import stated
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.statement import accepted
 from deepspeed_operator.render.attempt import Attempt
@@ -76,11 +72,18 @@ def judge(
     text = source.text if source is not None else None
     before = observed.job.status.deepspeed_version
     if source is not None and before is not None and version is not None and before != version:
+        from deepspeed_operator.dsconfig.migration import news  # noqa: PLC0415  # its table is large, and seldom asked
+
         form += news(source.values, before, version, path)
     size = Attempt(observed.job, 1, world, text, installation).findings()
     findings = [*judged.findings, *form, *template, *size]
     memory = None
     if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
+        # Few jobs declare a model, and the planner would be a tenth of what dsjob validate takes for the others.
+        from deepspeed_operator.plan.jobs import Case, gpu_case_of  # noqa: PLC0415
+        from deepspeed_operator.reconcile.gpus import ask_nodes, known_gpus  # noqa: PLC0415
+        from deepspeed_operator.reconcile.memory import stated  # noqa: PLC0415
+
         case = gpu_case_of(spec, source.values, world, judged.batch, version)
         question = ask_nodes(observed) if installation.reads_nodes and isinstance(case, Case) else None
         if question is not None:
