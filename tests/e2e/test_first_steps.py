@@ -10,10 +10,11 @@ from tests.e2e.jobs import NO_GPU, job, script
 from tests.e2e.kube import Job, Json, Namespace, eventually
 
 SEEN_WITHIN_SECONDS = 60
-PARAMETERS = 2 * (2048 * 2048 + 2048)
+PARAMETERS = 2 * (1024 * 1024 + 1024)
+ACCUMULATION = 12
 CONFIG: Json = {
     "train_micro_batch_size_per_gpu": 1,
-    "gradient_accumulation_steps": 4,
+    "gradient_accumulation_steps": ACCUMULATION,
     "optimizer": {"type": "AdamW", "params": {"lr": 0.0001}},
     "zero_optimization": {"stage": 2},
 }
@@ -59,9 +60,10 @@ def test_it_is_told_while_the_job_runs_and_agrees_with_what_the_program_measures
     assert plan["measuredStepSeconds"] == pytest.approx(own["step"], rel=0.05)
     # Of two ranks, the bus bandwidth is that of the bytes.
     assert own["bandwidth"] / 2.5 < plan["busBandwidth"] < own["bandwidth"] * 2.5
-    traffic = 4 * 4 * PARAMETERS + 4 * PARAMETERS / 2
+    traffic = ACCUMULATION * 4 * PARAMETERS + 4 * PARAMETERS / 2
+    # At the bandwidth of the best size at least.
     percent = 100 * traffic / plan["busBandwidth"] / plan["measuredStepSeconds"]
-    assert plan["networkPercent"] == pytest.approx(min(100, percent), rel=0.35)
+    assert 0.95 * percent <= plan["networkPercent"] <= min(100, 2 * percent)
 
 
 def test_of_a_cpu_nothing_is_predicted_and_that_is_said(measured: Job) -> None:
@@ -72,7 +74,9 @@ def test_of_a_cpu_nothing_is_predicted_and_that_is_said(measured: Job) -> None:
 
 
 def test_a_faster_stage_is_advised_once(namespace: Namespace, measured: Job) -> None:
-    (finding,) = [each for each in measured.status["findings"] if each["message"].startswith("Measured: ")]
+    found = [each for each in measured.status["findings"] if each["message"].startswith("Measured: ")]
+    assert len(found) == 1, namespace.report("wide")
+    (finding,) = found
     assert (finding["level"], finding["path"]) == ("advice", "spec.dsConfig")
     assert "zero_optimization.stage: 1 is predicted to be" in finding["message"]
 

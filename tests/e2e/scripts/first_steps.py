@@ -9,7 +9,7 @@ import torch
 from deepspeed import comm
 from torch import distributed, nn
 
-WIDTH = 2048
+WIDTH = 1024
 FIRST, LAST = 5, 20
 REPEATED = 3
 BYTES = 16 << 20
