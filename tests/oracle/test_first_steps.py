@@ -20,7 +20,13 @@ def test_the_hook_measures_what_the_program_does_and_is_gone_then(version: str) 
     found = trained(version, "01")
     assert found["codes"] == [0, 0]
     measured, own = found["measured"], found["rank0"]
-    assert measured["steps"] == 20
+    assert [measured[name] for name in ("steps", "microBatch", "accumulation", "stage", "precision")] == [
+        20,
+        1,
+        2,
+        2,
+        "fp32",
+    ]
     assert measured["stepSeconds"] == pytest.approx(own["own"], rel=0.05)
     assert measured["allReduce"]["ranks"] == 2
     assert measured["allReduce"]["points"][0][0] == 64 << 10

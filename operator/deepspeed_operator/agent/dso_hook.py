@@ -136,7 +136,16 @@ class Measurement:
         engine = self.engine
         self.end()
         seconds = (self.times[-1] - self.times[FIRST_STEP - 1]) / (LAST_STEP - FIRST_STEP)
-        found: dict[str, Any] = {"steps": LAST_STEP, "stepSeconds": seconds, "allReduce": self.collectives or None}
+        found: dict[str, Any] = {
+            "steps": LAST_STEP,
+            "stepSeconds": seconds,
+            "allReduce": self.collectives or None,
+            # A script may have other plans than the job's configuration, which may leave them to a framework.
+            "microBatch": engine.train_micro_batch_size_per_gpu(),
+            "accumulation": engine.gradient_accumulation_steps(),
+            "stage": int(engine.zero_optimization_stage()),
+            "precision": "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32",
+        }
         if engine.device.type == "cuda":
             torch: Any = importlib.import_module("torch")
             device = torch.cuda.get_device_properties(engine.device)

@@ -21,7 +21,7 @@ from deepspeed_operator.plan.accelerators import CPU, accelerator_of
 from deepspeed_operator.plan.gpus import declared_gpus
 from deepspeed_operator.plan.jobs import Case, Missing, case_of
 from deepspeed_operator.plan.measured import Measured
-from deepspeed_operator.plan.recalibration import corrected
+from deepspeed_operator.plan.recalibration import as_run, corrected
 from deepspeed_operator.plan.units import gib
 from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, how
 from deepspeed_operator.reconcile.judge import Judgement
@@ -144,17 +144,20 @@ class _Live:
         if measured is None or self._has_plan:
             return
         self._has_plan = True
-        found = corrected(self.case(), self._attempt.world.nodes, measured)
+        found = corrected(self.case(measured), self._attempt.world.nodes, measured)
         _note(f"  first steps: {_plan_words(plan_status(found))}")
         if better := advice(found, "spec.dsConfig"):
             _note(f"{painted('advice', 'green')}: {better}")
 
-    def case(self) -> Case | Missing:
+    def case(self, measured: Measured | None = None) -> Case | Missing:
         """Return what the job's costs follow from."""
-        configuration = self._verdict.configuration
+        configuration, batch = self._verdict.configuration, self._verdict.batch
         if configuration is None:
             return Missing("spec.dsConfig", "there is none")
-        return case_of(self._spec, configuration.values, self._attempt.world, self._verdict.batch, self._version)
+        values = configuration.values
+        if measured is not None:
+            values, batch = as_run(values, batch, measured)
+        return case_of(self._spec, values, self._attempt.world, batch, self._version)
 
 
 def _plan_words(plan: PlanStatus) -> str:

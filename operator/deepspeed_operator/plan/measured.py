@@ -1,6 +1,6 @@
 """What the ranks measured of their first steps, as rank 0's agent tells it."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -25,11 +25,15 @@ class AllReduce(Model):
 class Measured(Model):
     """Seconds of a step, the mean of the later ones of the first `steps`; bytes and name of rank 0's GPU, if it is one.
 
-    `peak_memory` is torch.cuda.max_memory_allocated.
+    `peak_memory` is torch.cuda.max_memory_allocated; batch, stage and precision are those that DeepSpeed's engine has.
     """
 
     steps: int = Field(ge=1, le=10**6)
     step_seconds: _Seconds
+    micro_batch: int = Field(ge=1, le=10**9)
+    accumulation: int = Field(ge=1, le=10**9)
+    stage: int = Field(ge=0, le=3)
+    precision: Literal["fp32", "fp16", "bf16"]
     all_reduce: AllReduce | None = None
     device: str | None = Field(default=None, max_length=128)
     device_memory: _Bytes | None = None

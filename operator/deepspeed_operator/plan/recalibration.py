@@ -6,10 +6,13 @@ a device that no data sheet here knows, all of it is, and only such changes are 
 parts larger.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+from deepspeed_operator.api.status import Batch
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.plan.advice import Alternative, Circumstances, Plan, advise, plan_of
 from deepspeed_operator.plan.changes import SINGLE, Change, changed, changes
@@ -47,10 +50,24 @@ class Corrected:
     remarks: tuple[str, ...] = ()
 
 
+def as_run(config: Mapping[str, Any], batch: Batch | None, measured: Measured) -> tuple[dict[str, Any], Batch]:
+    """Return precision and batch as the ranks have them, where configuration and job leave that to a framework."""
+    filled = dict(config)
+    for name in ("bf16", "fp16"):
+        section = object_at(filled.get(name))
+        if section.get("enabled") == AUTO:
+            filled[name] = {**section, "enabled": measured.precision == name}
+    known = batch or Batch()
+    micro, accumulation = known.micro_per_gpu or measured.micro_batch, known.accumulation or measured.accumulation
+    return filled, known.model_copy(update={"micro_per_gpu": micro, "accumulation": accumulation})
+
+
 def corrected(case: Case | Missing, nodes: int, measured: Measured) -> Corrected:
     """Return what the first steps of a job on so many nodes tell beside its plan."""
     if isinstance(case, Missing):
         return Corrected(measured, remarks=(f"nothing is predicted: {case.path}: {case.why}",))
+    if (other := _other(case, measured)) is not None:
+        return Corrected(measured, remarks=(other,))
     device = device_named(measured.device, measured.device_memory)
     around = _circumstances(case, nodes, measured, device)
     now = plan_of(case.config, case.micro, case.accumulation, around)
@@ -72,6 +89,20 @@ def corrected(case: Case | Missing, nodes: int, measured: Measured) -> Corrected
         return replace(found, best=best)
     needed = best.plan.memory.size * measured.peak_memory / now.memory.size + best.plan.memory.outside.size
     return replace(found, best=best, needed=round(needed))
+
+
+def _other(case: Case, measured: Measured) -> str | None:
+    """Say in what the ranks do not run what the job says."""
+    setup = case.setup
+    precision = "bf16" if setup.bf16 else "fp16" if setup.fp16 else "fp32"
+    pairs = {
+        "ZeRO stage": (setup.stage, measured.stage),
+        "micro batch": (case.micro, measured.micro_batch),
+        "accumulation": (case.accumulation, measured.accumulation),
+        "precision": (precision, measured.precision),
+    }
+    others = [f"{name} {found}, not {said}" for name, (said, found) in pairs.items() if found != said]
+    return f"nothing is predicted, since the ranks run with {', '.join(others)}" if others else None
 
 
 def _circumstances(case: Case, nodes: int, measured: Measured, device: Device | None) -> Circumstances:
@@ -141,6 +172,9 @@ def _best(case: Case, now: Plan, around: Circumstances, *, known: bool) -> Alter
 def _is_comparable(case: Case, now: Plan, change: Change, *, known: bool) -> bool:
     """Whether what was measured tells enough of the changed configuration, and the model learns the same by it."""
     if change.grows or change.micro < now.micro or any(path.startswith("bf16") for path in change.values):
+        return False
+    is_frameworks = AUTO in (case.config.get(MICRO), case.config.get(ACCUMULATION))
+    if is_frameworks and (change.micro, change.accumulation) != (now.micro, now.accumulation):
         return False
     if known:
         return True

@@ -11,7 +11,7 @@ from deepspeed_operator.api.plan import MAX_MESSAGE, PlanStatus
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.plan.jobs import Missing, case_of
 from deepspeed_operator.plan.measured import Measured
-from deepspeed_operator.plan.recalibration import Corrected
+from deepspeed_operator.plan.recalibration import Corrected, as_run
 from deepspeed_operator.plan.units import gib
 from deepspeed_operator.reconcile.actions import CorrectPlan, JobEvent, Question, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Verdict
@@ -46,7 +46,8 @@ def ask_plan(observed: Observed, gang: Gang) -> tuple[Question, ...]:
     else:
         report = observed.facts.agent
         version = (report.deepspeed_version if report is not None else None) or status.deepspeed_version
-        case = case_of(observed.job.spec, config.values, status.world, status.batch, version)
+        values, batch = as_run(config.values, status.batch, measured)
+        case = case_of(observed.job.spec, values, status.world, batch, version)
     return (CorrectPlan(gang.attempt, case, status.world.nodes, measured),)
 
 

@@ -22,6 +22,11 @@ from types import SimpleNamespace
 class Engine:
     def __init__(self, basic_optimizer):
         self.basic_optimizer, self.device = basic_optimizer, SimpleNamespace(type="cpu")
+    def train_micro_batch_size_per_gpu(self): return 8
+    def gradient_accumulation_steps(self): return 1
+    def zero_optimization_stage(self): return 2
+    def bfloat16_enabled(self): return True
+    def fp16_enabled(self): return False
     def _take_model_step(self, lr_kwargs):
         time.sleep(0.02)
         return lr_kwargs
@@ -58,6 +63,7 @@ def test_rank_0s_agent_tells_what_20_steps_took_on_every_python(gang: Make, tmp_
     first.wait_for(lambda: first.ask("/readyz") == 200 and first.get("/state")[1]["measured"], 20)
     measured = first.get("/state")[1]["measured"]
     assert (measured["steps"], measured["allReduce"]) == (20, None)
+    assert [measured[name] for name in ("microBatch", "accumulation", "stage", "precision")] == [8, 1, 2, "bf16"]
     assert 0.02 <= measured["stepSeconds"] < 0.2
     assert second.get("/state")[1]["measured"] is None
     ended = [running.end() for running in (first, second)]

@@ -51,7 +51,14 @@ def first_steps(name: str, fabric: str, **said: Any) -> tuple[dict[str, Any], Co
     model = replace(model, usage=Usage(sequence=line["sequence"]))
     case = Case(line["ds_config"], model, line["micro"], line["accumulation"], 2, "0.19.8", Parallelism())
     peak = case.fit(1).memory.size
-    given = {"steps": 20, "stepSeconds": line["median"], "allReduce": all_reduce(fabric), "peakMemory": peak, **H200}
+    same = {
+        "microBatch": line["micro"],
+        "accumulation": line["accumulation"],
+        "stage": line["stage"],
+        "precision": "bf16",
+    }
+    took = {"steps": 20, "stepSeconds": line["median"], "allReduce": all_reduce(fabric), "peakMemory": peak}
+    given = {**same, **took, **H200}
     return line["ds_config"], corrected(case, line["nodes"], Measured.model_validate({**given, **said}))
 
 

@@ -36,6 +36,10 @@ CONFIG: dict[str, Any] = {
 }
 MEASURED: dict[str, Any] = {
     "steps": 20,
+    "microBatch": 4,
+    "accumulation": 4,
+    "stage": 2,
+    "precision": "bf16",
     "stepSeconds": 1.8612,
     "allReduce": {"ranks": 2, "points": [[256 << 10, 0.0002], [16 << 20, 0.0018], [128 << 20, 0.0137]]},
     "device": "NVIDIA H200",
@@ -135,7 +139,7 @@ def test_on_a_fast_network_nothing_is_advised() -> None:
 @pytest.mark.parametrize(
     ("spec", "said", "remark"),
     [
-        ({"dsConfig": {**CONFIG, "train_micro_batch_size_per_gpu": "auto"}}, {}, "spec.dsConfig: it leaves the batch"),
+        ({}, {"stage": 3, "microBatch": 8}, "the ranks run with ZeRO stage 3, not 2, micro batch 8, not 4"),
         ({}, {"allReduce": None}, "no all-reduce was measured"),
         ({"model": {**MODEL, "sequenceLength": None}}, {}, "sequenceLength is not declared"),
         ({}, {"device": "GeForce"}, "nothing is known here of the device GeForce"),
@@ -146,7 +150,7 @@ def test_on_a_fast_network_nothing_is_advised() -> None:
             "lower bounds, without overlap_comm",
         ),
     ],
-    ids=["batch", "network", "sequence", "device", "contradiction", "lower bound"],
+    ids=["another configuration", "network", "sequence", "device", "contradiction", "lower bound"],
 )
 def test_what_is_not_known_is_said(spec: dict[str, Any], said: dict[str, Any], remark: str) -> None:
     simulation = running({**MEASURED, **said}, **spec)
@@ -154,6 +158,22 @@ def test_what_is_not_known_is_said(spec: dict[str, Any], said: dict[str, Any], r
     message = plan(simulation).message
     assert message is not None
     assert remark in message
+
+
+def test_what_is_left_to_a_framework_is_as_the_ranks_have_it() -> None:
+    automatic = {
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "train_batch_size": "auto",
+        "bf16": {"enabled": "auto"},
+        "fp16": {"enabled": "auto"},
+        "gradient_clipping": "auto",
+        "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"},
+    }
+    simulation = running(MEASURED, dsConfig=automatic)
+    assert plan(simulation).network_percent == pytest.approx(67, abs=5)
+    (finding,) = advised(simulation)
+    assert finding.fix.startswith("Write zero_optimization.stage: 0, and run again")
 
 
 def test_of_a_device_that_is_not_known_only_less_of_everything_is_advised() -> None:
