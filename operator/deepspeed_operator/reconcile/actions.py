@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.plan.gpus import Wanted
-from deepspeed_operator.plan.jobs import Case, Missing
-from deepspeed_operator.plan.measured import Measured
+
+if TYPE_CHECKING:  # who only judges a job need not load the planner for it
+    from deepspeed_operator.plan.jobs import Case, Missing
+    from deepspeed_operator.plan.measured import Measured
 
 Manifest = dict[str, Any]
 
@@ -52,9 +54,9 @@ class CorrectPlan:
     """Fill `facts.corrected` with what these tell, which takes longer than a decision may, then reconcile again."""
 
     attempt: int
-    case: Case | Missing
+    case: "Case | Missing"
     nodes: int
-    measured: Measured
+    measured: "Measured"
 
 
 @dataclass(frozen=True, slots=True)

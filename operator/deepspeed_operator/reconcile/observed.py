@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.plan.gpus import Gpu, Wanted
-from deepspeed_operator.plan.measured import Measured
-from deepspeed_operator.plan.recalibration import Corrected
 from deepspeed_operator.reconcile.pods import PodView
+
+if TYPE_CHECKING:  # who only judges a job need not load the planner for it
+    from deepspeed_operator.plan.measured import Measured
+    from deepspeed_operator.plan.recalibration import Corrected
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class AgentReport:
     deepspeed_version: str | None = None
     warnings: tuple[str, ...] = ()
     transport: Transport | None = None
-    measured: Measured | None = None
+    measured: "Measured | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class CorrectedPlan:
     """What an attempt's first steps tell beside its plan."""
 
     attempt: int
-    corrected: Corrected
+    corrected: "Corrected"
 
 
 @dataclass(frozen=True, slots=True)
