@@ -22,7 +22,7 @@ FIRST_STEP, LAST_STEP = 5, 20
 GPU_BYTES, CPU_BYTES = (256 << 10, 16 << 20, 128 << 20), (64 << 10, 2 << 20, 16 << 20)
 REPEATED = 3
 SLOW_SECONDS = 0.25  # of one all-reduce: a larger one would take long and tell no more
-PATIENCE_SECONDS = 10
+PATIENCE_SECONDS = 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULT = os.path.join(HERE, "measured.json")
 

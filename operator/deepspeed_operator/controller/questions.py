@@ -74,7 +74,7 @@ class Questions:
                     report = AgentReport(attempt, now(), silent=before.silent + 1 if before is not None else 1)
                 memory.facts = replace(memory.facts, agent=report)
             case CorrectPlan(attempt):
-                found = CorrectedPlan(attempt, await _corrected(question))
+                found = CorrectedPlan(attempt, await corrected_plan(question))
                 memory.facts = replace(memory.facts, corrected=found)
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
@@ -113,7 +113,7 @@ class Questions:
         return frozenset(name for name, gone in zip(listed, absent, strict=True) if gone)
 
 
-async def _corrected(asked: CorrectPlan) -> Corrected:
+async def corrected_plan(asked: CorrectPlan) -> Corrected:
     """In another thread: a look at some dozens of alternatives may take a second."""
     try:
         return await asyncio.to_thread(corrected, asked.case, asked.nodes, asked.measured)
