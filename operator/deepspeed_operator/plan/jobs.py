@@ -16,6 +16,7 @@ from deepspeed_operator.plan.facts import model_of
 from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
 from deepspeed_operator.plan.gpus import Gpus
 from deepspeed_operator.plan.host import host_memory
+from deepspeed_operator.plan.memory import Memory, memory
 from deepspeed_operator.plan.model import Model, UnknownModelError
 from deepspeed_operator.plan.reading import setup_of
 from deepspeed_operator.plan.trainer import trainer_of
@@ -38,6 +39,11 @@ class Case:
     def fit(self, capacity: int) -> MemoryFit:
         """Compare with a GPU's memory."""
         return fit_of(self.setup, self.model, self.micro, self.accumulation, capacity)
+
+    @property
+    def memory(self) -> Memory:
+        """What its ranks need of a GPU, as far as that is known."""
+        return memory(self.setup, self.model, self.micro, self.accumulation)
 
     def pod(self, slots: int) -> float:
         """Bytes of memory that a pod of so many ranks needs at least."""
@@ -103,7 +109,7 @@ def plan_memory(case: Case | Missing, gpus: Gpus | None) -> MemoryFit | Missing:
         return case
     if gpus is None or not gpus.smallest:
         unknown = f", and nodes have {gpus.kinds[0].name}" if gpus is not None and gpus.kinds[0].name else ""
-        need = f"it needs about {gib(case.fit(1).memory.needed)} of a GPU, whose memory is not known{unknown}"
+        need = f"it needs about {gib(case.memory.needed)} of a GPU, whose memory is not known{unknown}"
         return Missing("spec.gpuMemory", need)
     least, most = case.fit(gpus.smallest), case.fit(gpus.largest)
     if least.fit is Fit.YES or gpus.smallest == gpus.largest:

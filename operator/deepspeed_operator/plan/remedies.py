@@ -21,11 +21,11 @@ def smallest_change(case: Case, capacity: int, allocated: int = 0) -> str | None
 
     `allocated`: bytes that PyTorch had, or wanted, when it failed: where it is more than was predicted, so is the rest.
     """
-    memory = case.fit(capacity).memory
+    memory = case.memory
     more, outside = max(1.0, allocated / memory.size), memory.outside.size
     bound = min(capacity, (memory.size * more + outside) * _LESS)
     for words, changed in _changes(case):
-        if changed.fit(capacity).memory.size * more + outside <= bound:
+        if changed.memory.size * more + outside <= bound:
             return words
     return None
 

@@ -84,7 +84,7 @@ def out_of_memory(case: Case | Missing, said: str, gpus: Gpus | None) -> str:
     if isinstance(case, Missing) or not _OUT_OF_MEMORY.search(said):
         return ""
     capacity = _bytes(_CAPACITY, said) or (gpus.smallest if gpus is not None else 0)
-    peak = case.fit(capacity or 1).memory.peak
+    peak = case.memory.peak
     hint = f"Predicted: most memory in the {peak.name}, {peak.largest.what} {gib(peak.largest.size)}"
     if not capacity:
         return hint
