@@ -34,7 +34,12 @@ def setup_and_model(record: Mapping[str, Any]) -> tuple[Setup, Model]:
     }
     if record["lora"]:
         facts["lora"] = {"rank": record["lora"], "targets": list(TARGETS)}
-    return setup_of(record["ds_config"], WORLD, VERSION), model_of(ModelFacts.model_validate(facts))
+    return setup_of(record["ds_config"], world_of(record), VERSION), model_of(ModelFacts.model_validate(facts))
+
+
+def world_of(record: Mapping[str, Any]) -> int:
+    """Return the ranks that were measured; a configuration that was not is for two."""
+    return len(record["ranks"]) if "ranks" in record else WORLD
 
 
 def expected_memory(record: Mapping[str, Any]) -> Memory:

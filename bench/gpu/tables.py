@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.gpu.estimator import estimate
-from bench.gpu.expectations import RECIPE, WORLD, expected_memory, expected_traffic, lines, setup_and_model
+from bench.gpu.expectations import RECIPE, expected_memory, expected_traffic, lines, setup_and_model, world_of
 
 _GIB: Final = 2**30
 # torch.distributed's names of what the planner names by its own.
@@ -49,9 +49,9 @@ def memory(records: Iterable[Record]) -> Iterator[str]:
         error = found.size / record["peak"] - 1
         errors.append(abs(error))
         _, model = setup_and_model(record)
-        own = estimate(record, model, WORLD)
+        own = estimate(record, model, world_of(record))
         yield _row(
-            record["name"],
+            record["name"] + (", one rank" if world_of(record) == 1 else ""),
             _gib(record["peak"]),
             record["phase"],
             _gib(found.size),

@@ -38,7 +38,7 @@ def nearest_choice(described: Any, value: object) -> object:
         return nearest(value, [choice for choice in choices if isinstance(choice, str)])
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    number = float(value)
+    number: float = value  # an int stays one: it may be larger than any float
     numbers: list[int] = [choice for choice in choices if isinstance(choice, int)]
     return min(numbers, key=lambda choice: abs(choice - number), default=None)
 

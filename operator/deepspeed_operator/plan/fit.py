@@ -39,9 +39,10 @@ class MemoryFit:
         peak = self.memory.peak
         items = ", ".join(f"{item.what} {gib(item.size)}" for item in peak.items)
         source = f" ({self.source})" if self.source else ""
+        outside = self.memory.outside
         need = (
             f"{gib(self.memory.needed)} of a GPU's {gib(self.capacity)}{source}: most in the {peak.name}, where "
-            f"{peak.largest.what} take most ({items}), and {gib(self.memory.outside.size)} for CUDA and NCCL"
+            f"{peak.largest.what} take most ({items}), and {gib(outside.size)} for {outside.what}"
         )
         match self.fit:
             case Fit.YES:

@@ -18,8 +18,9 @@ from deepspeed_operator.plan.sizes import Item, Sizes, sizes_of
 from deepspeed_operator.plan.units import GIB
 from deepspeed_operator.plan.wrappers import Optimizer, Wrapper
 
-# CUDA's context and NCCL's buffers: 1.75 to 2.1 GiB were measured on H100s.
-OUTSIDE: Final = Item("CUDA context and NCCL", 2 * GIB)
+# Measured on H100s and H200s: 1.3 GiB for a rank alone, 1.75 to 2.1 GiB where there are others.
+_ALONE: Final = Item("CUDA context", 1.3 * GIB)
+_AMONG_OTHERS: Final = Item("CUDA context and NCCL", 2 * GIB)
 
 
 # One for each of the two threads that compute, as PyTorch sizes them on Hopper; smaller on others. Measured.
@@ -57,7 +58,7 @@ class Memory:
     """Of one GPU, as torch.cuda.max_memory_allocated counts it."""
 
     phases: tuple[Phase, ...]
-    outside: Item = OUTSIDE
+    outside: Item
 
     @property
     def peak(self) -> Phase:
@@ -84,7 +85,8 @@ def memory(
 ) -> Memory:
     """Return what steps of `accumulation` micro steps of `micro` samples need."""
     sizes = sizes_of(setup, model, micro, accumulation, optimizer)
-    return Memory(tuple(Phase(name, tuple(_merged(items))) for name, items in _phases(sizes)))
+    phases = tuple(Phase(name, tuple(_merged(items))) for name, items in _phases(sizes))
+    return Memory(phases, _ALONE if setup.world == 1 else _AMONG_OTHERS)
 
 
 def _phases(sizes: Sizes) -> Iterator[tuple[PhaseName, list[Item]]]:

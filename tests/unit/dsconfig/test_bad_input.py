@@ -12,7 +12,7 @@ import pytest
 from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.judgement import Circumstances, judge, validate
-from deepspeed_operator.dsconfig.schema import schema_of
+from deepspeed_operator.dsconfig.schema import Schema, schema_of
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.dsconfig.versions import SUPPORTED
 
@@ -75,6 +75,31 @@ def test_ten_thousand_documents_are_judged_in_seconds() -> None:
         if index % 10 == 0:
             parse_config(json.dumps(config)[: draw.randrange(200)])
     assert time.process_time() - began < SECONDS
+
+
+@pytest.mark.parametrize("odd", ODD, ids=[repr(odd)[:20] for odd in ODD])
+def test_each_key_takes_each_odd_value(odd: Any) -> None:
+    for path in places(schema_of(SUPPORTED[-1])):
+        config: Any = odd
+        for key in reversed(path):
+            config = {key: config}
+        assert all(note.finding("spec.dsConfig").message for note in validate(config, Circumstances(2)).notes)
+
+
+def places(schema: Schema) -> Iterator[tuple[str, ...]]:
+    """The path of each key that DeepSpeed knows."""
+    for section, content in schema.sections.items():
+        path = tuple(section.split(".")) if section else ()
+        for name, key in content.keys.items():
+            yield (*path, name)
+            yield from fields(schema, key.model, (*path, name))
+
+
+def fields(schema: Schema, model: str | None, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for name, field in schema.models[model]["fields"].items() if model else ():
+        yield (*path, name)
+        kind = object_at(field["type"])
+        yield from fields(schema, (object_at(kind, "nullable") or kind).get("model"), (*path, name))
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=[repr(text[:20]) for text in TEXTS])

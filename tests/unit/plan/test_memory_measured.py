@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.gpu.expectations import WORLD, expected_memory, lines, setup_and_model
+from bench.gpu.expectations import expected_memory, lines, setup_and_model, world_of
 from deepspeed_operator.plan.activations import activations
 from deepspeed_operator.plan.host import CHECKPOINT, host_memory
 from deepspeed_operator.plan.memory import PhaseName
@@ -29,9 +29,8 @@ measured = pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 def test_both_models_and_every_stage_were_measured() -> None:
     found = {(record["model"], record["stage"], record["accumulation"]) for record in RECORDS.values()}
     assert {(model, stage, steps) for model in ("small", "large") for stage in range(4) for steps in (1, 4)} <= found
-    assert {"checkpointing", "offload"} <= {
-        name for record in RECORDS.values() for name in ("checkpointing", "offload") if record[name]
-    }
+    features = {"checkpointing", "offload", "lora", "accumulate_in"}
+    assert all(any(record[feature] for record in RECORDS.values()) for feature in features)
 
 
 @measured
@@ -58,7 +57,7 @@ def test_what_the_allocator_does_not_see_is_half_a_gib_off_at_most(record: Mappi
 @measured
 def test_the_pods_memory_is_within_the_error(record: Mapping[str, Any]) -> None:
     setup, model = setup_and_model(record)
-    items = host_memory(setup, model, record["micro"], record["accumulation"], WORLD)
+    items = host_memory(setup, model, record["micro"], record["accumulation"], world_of(record))
     expected = sum(item.size for item in items if record["save"] or item.what != CHECKPOINT)
     found = sum(max(phase["peak"] for phase in rank["host"].values()) for rank in record["ranks"])
     assert expected == pytest.approx(found, rel=ERROR)
