@@ -78,8 +78,9 @@ def all_reduce(fabric: str) -> dict[str, Any]:
     return {"ranks": 2, "points": [(size, points[size]) for size in (sizes[0], sizes[len(sizes) // 2], sizes[-1])]}
 
 
-FABRICS = tuple(dict.fromkeys(line["fabric"] for line in lines("timing.jsonl")))
-(TCP,) = (fabric for fabric in FABRICS if fabric.startswith("tcp"))
+SWEPT = {line["fabric"] for line in lines("calibration.jsonl")}
+FABRICS = tuple(dict.fromkeys(line["fabric"] for line in lines("timing.jsonl") if line["fabric"] in SWEPT))
+TCP = next(fabric for fabric in FABRICS if fabric.startswith("tcp"))
 NVLINK = "nvlink"
 MEASURED = [
     (name, fabric) for fabric in FABRICS for name in NAMES if any(each["name"] == name for each in runs(fabric))
