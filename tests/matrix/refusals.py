@@ -22,11 +22,11 @@ def _refusal(name: str, path: str, says: str, given: Json, script: str = "plain"
 
 _OPTIMIZER = (
     _refusal("unknown optimizer", "optimizer.type", "Adan is not a supported DeepSpeed Optimizer", by("Adan")),
-    Refusal(
+    _refusal(
         "parameter of no optimizer",
+        "optimizer.params.rate",
+        "unexpected keyword argument 'rate'",
         by("AdamW", rate=1),
-        says="unexpected keyword argument 'rate'",
-        reason="Optimizers' parameters are not compared with those of the image's PyTorch.",
     ),
     _refusal("max_grad_norm", "optimizer.params.max_grad_norm", "'gradient_clipping'", by("AdamW", max_grad_norm=1)),
     _refusal("untested optimizer", "optimizer.type", "You are using an untested ZeRO Optimizer", by("SGD", 1, lr=1)),

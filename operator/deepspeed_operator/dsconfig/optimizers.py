@@ -1,12 +1,12 @@
 """The optimizer that a configuration asks for, and whether the engine can make it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.nearest import nearest
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error
+from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.dsconfig.wording import quoted
@@ -14,27 +14,11 @@ from deepspeed_operator.dsconfig.wording import quoted
 _TYPE: Final[Path] = ("optimizer", "type")
 _PARAMS: Final[Path] = ("optimizer", "params")
 _TESTED_WITH_ZERO: Final = frozenset({"adam", "adamw", "adagrad", "lion", "muon"})
-# What DeepSpeed's own classes take as optimizer.params, the same in all versions: on the GPU, and offloaded (True).
-_ADAM: Final = frozenset(
-    {"lr", "betas", "eps", "weight_decay", "bias_correction", "amsgrad", "adam_w_mode", "torch_adam"}
-)
-_FP32: Final = "fp32_optimizer_states"
-_TAKEN: Final[Mapping[tuple[str, bool], frozenset[str]]] = {
-    ("adam", False): _ADAM | {"set_grad_none"},
-    ("adam", True): _ADAM | {_FP32},
-    ("lion", False): frozenset({"lr", "betas", "weight_decay", "set_grad_none"}),
-    ("lion", True): frozenset({"lr", "betas", "weight_decay", _FP32}),
-    ("adagrad", True): frozenset({"lr", "eps", "weight_decay", "amsgrad", _FP32}),
-    **dict.fromkeys(
-        (("lamb", False), ("lamb", True)),
-        frozenset({"lr", "betas", "eps", "weight_decay", "bias_correction", "amsgrad"})
-        | {"max_coeff", "min_coeff", "eps_inside_sqrt"},
-    ),
-}
-_FP32_ANYWHERE: Final = (0, 19, 6)  # since then the engine takes this one out, whatever the class
 _NUMBERS: Final = frozenset({"lr", "eps", "weight_decay", "momentum", "max_coeff", "min_coeff", "muon_lr", "adam_lr"})
 _BETAS: Final = 2
 _ONE_BIT: Final = frozenset({"onebitadam", "onebitlamb", "zerooneadam"})
+_ADAMS: Final = frozenset({"adam", "adamw"})
+_CLIPPING: Final = "max_grad_norm"
 _PARAMETERS: Final = 3
 
 
@@ -46,7 +30,7 @@ def optimizer_notes(setup: Setup) -> Iterator[Note]:
     if known is None and name not in setup.schema.torch_optimizers:
         yield _unknown(setup, name)
         return
-    yield from _parameters(setup, known)
+    yield from _parameters(setup, name, known)
     yield from _precision(setup, known)
     yield from _zero(setup, name, known)
     if setup.accelerator == "cpu":
@@ -66,10 +50,10 @@ def _unknown(setup: Setup, name: str) -> Note:
     return _refused(_TYPE, "optimizer", message, f"Write {close}." if close else "Write AdamW, for example.")
 
 
-def _parameters(setup: Setup, known: str | None) -> Iterator[Note]:
+def _parameters(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
     for key, value in object_at(setup.section("optimizer"), "params").items():
         path: Path = (*_PARAMS, key)
-        if key == "max_grad_norm":
+        if key == _CLIPPING:
             message = "is refused as an optimizer's parameter when the engine starts."
             yield _refused(path, "clipping", message, "Write gradient_clipping instead.")
         elif key in _NUMBERS and isinstance(value, str) and value != AUTO:
@@ -77,8 +61,7 @@ def _parameters(setup: Setup, known: str | None) -> Iterator[Note]:
             yield _refused(path, "type", message, "Write it without quotes.")
         elif key == "betas" and value != AUTO and not _are_betas(value):
             yield _refused(path, "type", f"must be two numbers, not {quoted(value)}.", "Write [0.9, 0.999].")
-    if known is not None and not object_at(setup.section("optimizer"), "params").get("torch_adam"):
-        yield from _arguments(setup, known)
+    yield from _arguments(setup, name, known)
 
 
 def _are_betas(value: object) -> bool:
@@ -86,25 +69,33 @@ def _are_betas(value: object) -> bool:
     return len(items) == _BETAS and all(isinstance(item, int | float) or item == AUTO for item in items)
 
 
-def _arguments(setup: Setup, known: str) -> Iterator[Note]:
+def _arguments(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
     """What the class refuses as an argument it does not have."""
-    offloaded = uses_cpu_optimizer(setup)
-    name = "adam" if known == "adamw" else known
-    taken = _TAKEN.get((name, offloaded))
-    if taken is None:
-        return
-    if name == "adam" and setup.schema.numbers >= _FP32_ANYWHERE:
-        taken |= {_FP32}
     parameters = object_at(setup.section("optimizer"), "params")
+    offloaded, torch_adam = uses_cpu_optimizer(setup), known in _ADAMS and bool(parameters.get("torch_adam"))
+    lists = setup.schema.optimizer_params.get(known or name)
+    if lists is None:
+        return
+    taken = lists.get("torch" if torch_adam else "host" if offloaded else "device", lists["device"])
+    of_torch = known is None or torch_adam or (known == "adagrad" and not offloaded)
+    where = " when it is offloaded" if offloaded and "host" in lists and not torch_adam else ""
     for key in parameters:
-        if key not in taken and key != "max_grad_norm":
-            close = "lr" if key == "learning_rate" else nearest(key, taken)
-            message = f"{known} has no such parameter{' when it is offloaded' if offloaded else ''}: the engine fails."
-            yield _refused((*_PARAMS, key), "unknown-key", message, f"Write {close}." if close else f"Remove {key}.")
-    refuses = not offloaded or (name == "adam" and setup.schema.starts_refusing("amsgrad_on_cpus"))
-    if parameters.get("amsgrad") and refuses:
+        if key not in taken and key != _CLIPPING:
+            yield _no_argument(setup, f"{name}{where}", key, taken, of_torch=of_torch)
+    refuses = not offloaded or (known in _ADAMS and setup.schema.starts_refusing("amsgrad_on_cpus"))
+    if parameters.get("amsgrad") and "amsgrad" in taken and refuses and not of_torch:
         message = f"DeepSpeed's {known} does not support the AMSGrad variant."
         yield _refused((*_PARAMS, "amsgrad"), "amsgrad", message, "Remove it.")
+
+
+def _no_argument(setup: Setup, name: str, key: str, taken: tuple[str, ...], *, of_torch: bool) -> Note:
+    path, close = (*_PARAMS, key), "lr" if key == "learning_rate" else nearest(key, taken)
+    if of_torch and close is None:
+        # The image may have another PyTorch than the one whose optimizers were asked.
+        message = f"{name} of PyTorch {setup.schema.torch} has no such parameter, and fails with it."
+        return warning(path, "unknown-key", message, f"Remove {key}, unless the image's PyTorch has it.")
+    message = f"{name} has no such parameter: the engine fails."
+    return _refused(path, "unknown-key", message, f"Write {close}." if close else f"Remove {key}.")
 
 
 def _precision(setup: Setup, known: str | None) -> Iterator[Note]:

@@ -59,6 +59,9 @@ class Schema:
     torch_schedulers: frozenset[str]
     pipeline: frozenset[str]
     scheduler_params: Mapping[str, tuple[str, ...]]
+    # By the optimizer and by who steps it: "device", and where they take others "host" and "torch".
+    optimizer_params: Mapping[str, Mapping[str, tuple[str, ...]]]
+    torch: str  # the version whose optimizers and schedulers were asked
     _validators: dict[str, SchemaValidator] = field(default_factory=dict[str, SchemaValidator])
 
     def validator(self, model: str) -> SchemaValidator:
@@ -90,6 +93,11 @@ def schema_of(version: str) -> Schema:
         torch_schedulers=frozenset(data["torch_schedulers"]),
         pipeline=frozenset(data["pipeline"]),
         scheduler_params={name: tuple(names) for name, names in data["scheduler_params"].items()},
+        optimizer_params={
+            name: {place: tuple(names) for place, names in lists.items()}
+            for name, lists in data["optimizer_params"].items()
+        },
+        torch=data["torch"],
     )
 
 

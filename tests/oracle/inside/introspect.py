@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import deepspeed_config  # isort: skip  makes every version importable
+import arguments
 import deepspeed
 import models as pydantic_models
 import torch
@@ -59,6 +60,9 @@ def main() -> None:
     schema["schedulers"] = sorted(lr_schedules.VALID_LR_SCHEDULES)
     schema["scheduler_params"] = {name: _arguments(name) for name in lr_schedules.VALID_LR_SCHEDULES}
     schema["torch_optimizers"] = _classes(torch.optim, torch.optim.Optimizer)
+    others = (name for name in schema["torch_optimizers"] if name.lower() not in schema["optimizers"])
+    schema["optimizer_params"] = arguments.accepted([*schema["optimizers"], *others])
+    schema["torch"] = ".".join(torch.__version__.split(".")[:2])
     schema["torch_schedulers"] = _classes(torch.optim.lr_scheduler, torch.optim.lr_scheduler.LRScheduler)
     schema["rules"] = {**measured(), "engine": engine_checks(_package())}
     print(_lines(schema), file=deepspeed_config.answers)

@@ -105,6 +105,13 @@ REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"optimizer": {"type": "SGD"}, "zero_optimization": {"stage": 1}}, {}, "optimizer.type", "zero_allow_untested"),
     ({"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1.0}}}, {},
      "optimizer.params.max_grad_norm", "gradient_clipping"),
+    ({"optimizer": {"type": "AdamW", "params": {"lrr": 1e-4}}}, {}, "optimizer.params.lrr", "Write lr."),
+    ({"optimizer": {"type": "Adam", "params": {"bettas": [0.9, 0.95]}}}, {}, "optimizer.params.bettas", "Write betas."),
+    ({"optimizer": {"type": "AdamW", "params": {"warmup": 10}}}, {}, "optimizer.params.warmup", "Remove warmup."),
+    ({"optimizer": {"type": "Adagrad", "params": {"lr_decy": 1}}}, {}, "optimizer.params.lr_decy", "Write lr_decay."),
+    ({"optimizer": {"type": "SGD", "params": {"lr": 1, "momentun": 0.9}}}, {}, "optimizer.params.momentun", "momentum"),
+    ({"optimizer": {"type": "Lion", "params": {"eps": 1e-8}}}, {}, "optimizer.params.eps", "no such parameter"),
+    ({"optimizer": {"type": "AdamW", "params": {"foreach": True}}}, {}, "optimizer.params.foreach", "no such"),
     ({"optimizer": {"type": "Lion"}}, {"accelerator": "cpu"}, "optimizer.type", "not implemented for CPUs"),
     ({"scheduler": {"type": "warmuplr", "params": {}}}, {}, "scheduler.type", "Write WarmupLR"),
     ({"scheduler": {"type": "WarmupLR"}}, {}, "scheduler.params", "is missing"),
@@ -180,6 +187,26 @@ IGNORED: list[tuple[dict[str, Any], str, str]] = [
     ({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cosine"}}},
      "scheduler.params.warmup_type", "quietly becomes log"),
 ]  # fmt: skip
+
+
+def test_what_an_optimizer_takes_depends_on_who_steps_it() -> None:
+    def refused(parameter: str, version: str = NEWEST, **config: Any) -> bool:
+        given = {"type": "AdamW", "params": {parameter: 1, **config.pop("params", {})}}
+        return verdict_on({**BATCH, "optimizer": given, **config}, version=version).refused
+
+    host: dict[str, Any] = {"zero_optimization": {"stage": 2, **CPU_OFFLOAD}}
+    assert refused("capturable")
+    assert not refused("capturable", params={"torch_adam": True})
+    assert not refused("set_grad_none")
+    assert refused("set_grad_none", **host)
+    assert not refused("fp32_optimizer_states", **host)
+    assert [version for version in SUPPORTED if refused("fp32_optimizer_states", version)] == list(SUPPORTED[:6])
+
+
+def test_a_parameter_that_another_pytorch_may_have_is_a_warning() -> None:
+    verdict = verdict_on({**BATCH, "optimizer": {"type": "SGD", "params": {"lr": 1, "warp": 9}}})
+    assert not verdict.refused
+    assert "of PyTorch 2.6 has no such parameter" in said(verdict, "optimizer.params.warp")
 
 
 @pytest.mark.parametrize(("config", "place", "words"), IGNORED)
