@@ -83,7 +83,7 @@ class Agent:
         return {
             "protocol": PROTOCOL,
             "job": plan.job,
-            "uid": plan.uid,
+            "uidDigest": plan.uid_digest,
             "attempt": plan.attempt,
             "index": plan.index,
             "phase": self.phase,

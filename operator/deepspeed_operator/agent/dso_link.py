@@ -86,7 +86,7 @@ class Link(threading.Thread):
     def _refuse(self, answer: dict[str, Any]) -> None:
         text = f"rank 0's agent at {self.plan.hosts[0]} refused this pod: {answer['refused']}"
         self.trouble, self.refused = ("PeersMissing", text), True
-        self.superseded = answer["uid"] == self.plan.uid and answer["attempt"] > self.plan.attempt
+        self.superseded = answer.get("uid") == self.plan.uid and answer["attempt"] > self.plan.attempt
         self.wake()
 
     def _message(self, wait: bool, news: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Answering the reconciler's questions."""
 
 import asyncio
+import hashlib
 import json
 import logging
 from collections.abc import Iterable
@@ -85,7 +86,8 @@ class Questions:
         try:
             async with self._agents.get(f"http://{host}:{port}/state") as response:
                 state: Any = json.loads(await response.content.read(1 << 20))
-            if state["uid"] != job.metadata.uid or state["attempt"] != attempt:
+            digest = hashlib.sha256(job.metadata.uid.encode()).hexdigest()
+            if (state["uidDigest"], state["attempt"]) != (digest, attempt):
                 return None
             warnings = tuple(str(warning)[:4096] for warning in state["warnings"])
             return AgentReport(

@@ -1,8 +1,11 @@
 """Who may join, who is waited for, and what is said of those who never come."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -83,7 +86,20 @@ def test_another_jobs_agent_is_refused_with_the_reason(gang: Make) -> None:
     here.start(0)
     ended = other.start(1).end(12)
     assert ended.cause["reason"] == "PeersMissing"
-    assert "refused this pod: job uid other-uid attempt 1; here is job-uid attempt 1" in ended.cause["signature"]
+    assert "refused this pod: it does not know the uid of job pretrain, which runs here" in ended.cause["signature"]
+
+
+def test_nobody_is_told_the_uid_that_a_peer_must_know(gang: Make) -> None:
+    running = gang(nodes=2).start(0)
+    running.wait_for(lambda: running.ask("/livez") == 200)
+    seen: list[Any] = [running.get(path) for path in ("/state", "/livez", "/readyz", "/beat", "/")]
+    with closing(HTTPConnection(running.host, running.gang.port, timeout=3)) as connection:
+        connection.request("POST", "/beat", json.dumps(beat(1, uid="guessed")))
+        refused = connection.getresponse()
+        seen.append(refused.read().decode())
+    assert refused.status == 403
+    assert running.get("/state")[1]["hosts"]["registered"] == 1
+    assert "job-uid" not in repr(seen)
 
 
 def test_a_replaced_pod_takes_its_index_before_the_start(gang: Make) -> None:

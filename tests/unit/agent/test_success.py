@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import hashlib
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -150,7 +151,8 @@ def test_state_and_readiness_over_http(gang: Make) -> None:
     second.wait_until_ready()
     first.wait_until_ready()
     state = second.get("/state")[1]
-    assert (state["phase"], state["job"], state["uid"], state["attempt"]) == ("Running", "pretrain", "job-uid", 1)
+    assert (state["phase"], state["job"], state["attempt"]) == ("Running", "pretrain", 1)
+    assert state["uidDigest"] == hashlib.sha256(b"job-uid").hexdigest()
     assert state["index"] == 1
     assert [(rank["rank"], rank["exitCode"]) for rank in state["ranks"]] == [(1, None)]
     assert first.ask("/nothing") == 404
