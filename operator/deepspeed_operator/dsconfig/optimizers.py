@@ -31,6 +31,10 @@ def optimizer_notes(setup: Setup) -> Iterator[Note]:
         yield _unknown(setup, name)
         return
     yield from _parameters(setup, name, known)
+    if known == "muon" and setup.schema.starts_refusing("muon_is_compiled"):
+        message = "is compiled by PyTorch in its first step, and fails in an image without a C++ compiler."
+        fix = "Have g++ in the image, or set TORCHDYNAMO_SUPPRESS_ERRORS=1 in its environment, and it runs uncompiled."
+        yield warning(_TYPE, "compiler", message, fix)
     yield from _precision(setup, known)
     yield from _zero(setup, name, known)
     if setup.accelerator == "cpu":

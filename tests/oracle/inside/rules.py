@@ -45,7 +45,7 @@ def measured() -> dict[str, Any]:
     return answers
 
 
-# Said by the engine when it starts, where no configuration alone can be asked: whether the version says it at all.
+# Of the engine, which no configuration alone can ask: what it says when it starts, or does, if the version does at all.
 _ENGINE: dict[str, str] = {
     "amp_and_zero": "Amp and ZeRO are not currently compatible",
     "amsgrad_on_cpus": "DeepSpeedCPUAdam does not support the AMSGrad variant",
@@ -56,6 +56,7 @@ _ENGINE: dict[str, str] = {
     "managed_gradient_accumulation": "managed_gradient_accumulation=False supports",
     "master_weights_need_offload": "Master weights feature requires",
     "muon_and_reduce_scatter": "Muon and reduce scatter cannot be used together",
+    "muon_is_compiled": "@compiler.compile()\ndef zeropower_via_newtonschulz5",
     "norm_of_fp32_sums": "compute_grad_norm=false does not support ZeRO Stage 1 with",
     "super_offload": "SuperOffload only supports",
     "torch_autocast_and_quantized_weights": "Cannot enable both torch autocast and zero quantized weights",

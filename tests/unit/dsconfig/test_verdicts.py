@@ -203,6 +203,13 @@ def test_what_an_optimizer_takes_depends_on_who_steps_it() -> None:
     assert [version for version in SUPPORTED if refused("fp32_optimizer_states", version)] == list(SUPPORTED[:6])
 
 
+def test_muon_needs_a_compiler_since_it_is_compiled() -> None:
+    config = {**BATCH, "optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 2}}
+    told = [version for version in SUPPORTED if "g++" in said(verdict_on(config, version=version), "optimizer.type")]
+    assert told == list(SUPPORTED[3:])
+    assert not verdict_on(config).refused
+
+
 def test_a_parameter_that_another_pytorch_may_have_is_a_warning() -> None:
     verdict = verdict_on({**BATCH, "optimizer": {"type": "SGD", "params": {"lr": 1, "warp": 9}}})
     assert not verdict.refused
