@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import json
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,6 +129,12 @@ class Cluster:
                 node.import_image(archive.absolute())
             else:
                 node.pull_image(f"{REGISTRY_NAME}/{name_or_archive.removeprefix(f'{REGISTRY_NAME}/')}")
+
+    def keep_images(self, repository: str, kept: Collection[str]) -> None:
+        """Takes the registry's other images of this name from the nodes; what runs from one goes on."""
+        for node in filter(lambda node: node.alive, self._nodes()):
+            with contextlib.suppress(CommandError):
+                node.keep_images(f"{REGISTRY_NAME}/{repository}", kept)
 
     def kwok(self, nodes: int = 1) -> list[str]:
         """Names of simulated nodes, for pods that tolerate the taint `kwok.x-k8s.io/node`."""

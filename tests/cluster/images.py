@@ -5,6 +5,7 @@ import io
 import json
 import platform
 import secrets
+import subprocess
 import tarfile
 import urllib.request
 from pathlib import Path
@@ -36,6 +37,9 @@ def start_registry(layout: Layout) -> str:
             "http": {"addr": REGISTRY_ADDRESS, "secret": secrets.token_hex(16)},
         }
         config.write_text(json.dumps(content))
+        # Of images that were forgotten; only while nobody pushes. Where it fails, they take space and do no harm.
+        collect = [layout.bin / "docker-registry", "garbage-collect", str(config)]
+        subprocess.run(collect, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         command = ["docker-registry", "serve", str(config)]
         processes.start("registry", command, records=records, log=log, cgroup=REGISTRY_CGROUP)
         wait_for("the registry", _registry_answers, seconds=15, log=log)

@@ -6,7 +6,7 @@ links away, as a power cut would; what a real machine keeps on its disk is kept.
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,6 +135,15 @@ class Node:
 
     def pull_image(self, name: str) -> None:
         self.ctr("images", "pull", "--hosts-dir", str(self.directory / "certs.d"), name, timeout=1800)
+
+    def keep_images(self, repository: str, kept: Collection[str]) -> None:
+        """An image has several names: by tag, by digest, and the one that the kubelet knows it by."""
+        rows = [line.split()[:3] for line in self.ctr("images", "ls").splitlines()[1:]]
+        tags = {name: digest for name, _, digest in rows if name.startswith(f"{repository}:")}
+        used = {digest for name, digest in tags.items() if name.rpartition(":")[2] in kept}
+        old = [name for name, _, digest in rows if digest in set(tags.values()) - used]
+        if old:
+            self.ctr("images", "rm", *old)
 
     def container_pids(self) -> dict[str, int]:
         """Container id → its first process, as numbered on the node."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.images import bases, locks, recipes, registry
+from tests.images import bases, locks, pruning, recipes, registry
 from tests.images.buildah import remove_leftovers
 from tests.images.commands import install_tools
 from tests.images.recipes import Image
@@ -23,6 +23,7 @@ def ensure(name: str) -> str:
     registry.ensure_running()
     if not registry.has(image.repository, image.key):
         registry.push(make(image), image.repository, image.key)
+        pruning.prune(image.repository)
     return registry.name_on_nodes(image.repository, image.key)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.images import images
+from tests.cluster.cluster import Cluster
+from tests.images import bases, images, pruning, registry
 from tests.images.buildah import buildah, container
 from tests.images.commands import CommandError, run
 
@@ -125,3 +126,33 @@ def test_an_image_that_is_there_is_not_built_again(worker: Opened) -> None:
     started = time.monotonic()
     assert images.local("worker") == images.local("worker")
     assert time.monotonic() - started < 10
+
+
+def test_only_the_newest_images_are_kept(cluster: Cluster) -> None:
+    repository, base = "pruned", bases.NO_PYTHON.make()
+    registry.ensure_running()
+
+    def left() -> list[list[str]]:
+        local = buildah("images", "--format={{.Tag}}", f"--filter=reference=localhost/{repository}").split()
+        names = cluster.exec_on_node(cluster.nodes[0], ["ctr", "--namespace=k8s.io", "images", "ls", "--quiet"]).split()
+        pulled = [name.rpartition(":")[2] for name in names if f"/{repository}:" in name]
+        return [sorted(tags) for tags in (local, registry.tags(repository), pulled)]
+
+    try:
+        for tag in "abcde":
+            image = f"localhost/{repository}:{tag}"
+            with container(base) as name:
+                buildah("config", f"--label=tag={tag}", name)
+                buildah("commit", "--quiet", name, image)
+            registry.push(image, repository, tag)
+            cluster.load_image(f"{repository}:{tag}")
+        assert left() == [list("abcde")] * 3
+        pruning.prune(repository)
+        assert left() == [list("cde")] * 3
+        assert registry.has(repository, "e")
+        assert not registry.has(repository, "a")
+    finally:
+        registry.keep(repository, ())
+        for tag in "abcde":
+            buildah("rmi", f"localhost/{repository}:{tag}", check=False)
+        cluster.keep_images(repository, ())
