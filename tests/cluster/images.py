@@ -38,7 +38,7 @@ def start_registry(layout: Layout) -> str:
         }
         config.write_text(json.dumps(content))
         # Of images that were forgotten; only while nobody pushes. Where it fails, they take space and do no harm.
-        collect = [layout.bin / "docker-registry", "garbage-collect", str(config)]
+        collect = ["docker-registry", "garbage-collect", str(config)]
         subprocess.run(collect, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         command = ["docker-registry", "serve", str(config)]
         processes.start("registry", command, records=records, log=log, cgroup=REGISTRY_CGROUP)
