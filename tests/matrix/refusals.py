@@ -28,6 +28,14 @@ _OPTIMIZER = (
         "unexpected keyword argument 'rate'",
         by("AdamW", rate=1),
     ),
+    _refusal(
+        "parameter of no optimizer of PyTorch",
+        "optimizer.params.rate",
+        "unexpected keyword argument 'rate'",
+        by("SGD", rate=1),
+        level=Level.WARNING,
+    ),
+    _refusal("AMSGrad", "optimizer.params.amsgrad", "does not support the AMSGrad variant", by("AdamW", amsgrad=True)),
     _refusal("max_grad_norm", "optimizer.params.max_grad_norm", "'gradient_clipping'", by("AdamW", max_grad_norm=1)),
     _refusal("untested optimizer", "optimizer.type", "You are using an untested ZeRO Optimizer", by("SGD", 1, lr=1)),
     _refusal("Lamb on CPU", "optimizer.type", _NO_CPU_OP, by("Lamb")),
@@ -86,6 +94,40 @@ _SCHEDULER = (
         config(**scheduler("WarmupDecayLR")),
     ),
 )
+_VALUES = (
+    _refusal(
+        "scheduler's learning rate in quotes",
+        "scheduler.params.warmup_max_lr",
+        "unsupported operand type(s) for -: 'str' and 'float'",
+        config(**scheduler("WarmupLR", warmup_max_lr="1e-3")),
+    ),
+    _refusal(
+        "OneCycle without a first half",
+        "scheduler.params.cycle_first_step_size",
+        "cycle_first_step_size must be positive",
+        config(**scheduler("OneCycle", cycle_min_lr=1e-4, cycle_max_lr=1e-3, cycle_first_step_size=0)),
+    ),
+    _refusal("clipping in quotes", "gradient_clipping", "'>' not supported", config(1, gradient_clipping="1.0")),
+    _refusal("log level", "log_level", "not one of the valid logging levels", config(log_level="verbose")),
+    _refusal(
+        "buffers of no known type",
+        "data_types.buffer_dtype",
+        "'bf8' is not a valid DtypeEnum",
+        config(data_types={"buffer_dtype": "bf8"}, **BF16),
+    ),
+    _refusal(
+        "autocast of a class without its package",
+        "torch_autocast.lower_precision_safe_modules",
+        "Failed to import lower precision safe module Linear",
+        config(torch_autocast={"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": ["Linear"]}),
+    ),
+    _refusal(
+        "scores of experts applied in the middle",
+        "expert_parallel.score_apply",
+        "score_apply must be one of",
+        config(1, expert_parallel={"enabled": True, "score_apply": "mid"}),
+    ),
+)
 _NUMBERS = (
     _refusal(
         "fp16 on CPU", "fp16.enabled", "Type fp16 is not supported on your device", config(fp16={"enabled": True})
@@ -140,6 +182,18 @@ _NUMBERS = (
         "zero_optimization.compute_grad_norm",
         "zero_optimization.compute_grad_norm=false does not support optimizer offload",
         config(1, gradient_clipping=0, zero={**_NO_NORM, "offload_optimizer": CPU}),
+    ),
+    _refusal(
+        "no gradient norm of fp32 sums",
+        "zero_optimization.compute_grad_norm",
+        "does not support ZeRO Stage 1 with BF16 parameters and FP32 gradient accumulation",
+        config(1, gradient_clipping=0, data_types={"grad_accum_dtype": "fp32"}, zero=_NO_NORM, **BF16),
+    ),
+    _refusal(
+        "bf16 master weights with Lion",
+        "bf16.bf16_master_weights_and_grads",
+        "Master weights feature requires ZeRO-2 Offload with DeepSpeedCPUAdam",
+        config(2, optimizer={"type": "Lion", "params": {}}, zero={"offload_optimizer": CPU}, **_MASTER),
     ),
     _refusal(
         "own accumulation with overlap",
@@ -285,6 +339,19 @@ _PARALLEL = (
         "tensor-parallel",
     ),
     _refusal(
+        "tensor 2, and 4 inside",
+        "tensor_parallel.tp.tp_size",
+        "does not match tensor_parallel.autotp_size",
+        config(1, tensor_parallel={**split(2)["tensor_parallel"], "tp": {"tp_size": 4}}),
+        "tensor-parallel",
+    ),
+    _refusal(
+        "mesh of no number",
+        "data_parallel_size",
+        "arange() received an invalid combination of arguments",
+        config(1, sequence_parallel_size=1, data_parallel_size="2"),
+    ),
+    _refusal(
         "mesh that is not the world",
         "data_parallel_size",
         "Mesh should not be bigger than default world size 2, but found 4 ranks",
@@ -292,4 +359,4 @@ _PARALLEL = (
     ),
 )
 
-REFUSALS = (*_OPTIMIZER, *_SCHEDULER, *_NUMBERS, *_ZERO, *_PARALLEL)
+REFUSALS = (*_OPTIMIZER, *_SCHEDULER, *_VALUES, *_NUMBERS, *_ZERO, *_PARALLEL)

@@ -6,6 +6,7 @@ Mirrored from its source, because no configuration alone can ask it.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from deepspeed_operator.api.untyped import list_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error
 from deepspeed_operator.dsconfig.offload import offload_notes
@@ -19,8 +20,10 @@ _DTYPES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("torch.float32", "fp32", "float32", "float"), "fp32"),
     **dict.fromkeys(("torch.bfloat16", "bf16", "bfloat16", "bfloat"), "bf16"),
 }
-_ONE_DTYPE_AT_STAGE_0: Final = (0, 17, 6)  # since then stage 0 accumulates in the model's type only
+_ONE_DTYPE_AT_STAGE_0: Final = (0, 18, 0)  # since then stage 0 accumulates in the model's type only
+_BF16_IN_BF16: Final = (0, 17, 6)  # since then stage 0 accumulates bf16 in bf16, too
 _GRADIENTS: Final = 2  # ZeRO stages that partition gradients begin here
+_CURRICULUM: Final = ("min_difficulty", "max_difficulty", "schedule_type")
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
@@ -29,6 +32,7 @@ def engine_notes(setup: Setup) -> Iterator[Note]:
     yield from _amp(setup)
     yield from _pipeline(setup)
     yield from _tensor(setup)
+    yield from _experts(setup)
     yield from _gradients(setup)
     yield from _bookkeeping(setup)
     yield from offload_notes(setup)
@@ -46,10 +50,16 @@ def _precision(setup: Setup) -> Iterator[Note]:
         yield refused(("fp16", "enabled"), "device", message, "Write bf16: {enabled: true} instead, or neither.")
     model = "fp16" if setup.fp16 else "bf16" if setup.bf16 else "fp32"
     yield from _accumulation(setup, model)
-    wanted = setup.section("data_types").get("param_dtype")
-    if isinstance(wanted, str) and _DTYPES.get(wanted) not in {None, model} and _reads(setup, "param_dtype"):
-        message = f"{quoted(wanted)} conflicts with the precision of the model, which is {model}."
-        yield refused(("data_types", "param_dtype"), "dtype", message, f"Enable {_DTYPES[wanted]}, or remove it.")
+    for key in ("param_dtype", "buffer_dtype"):
+        wanted = setup.section("data_types").get(key)
+        path: Path = ("data_types", key)
+        if wanted is None or not _reads(setup, key):
+            continue
+        if not isinstance(wanted, str) or (wanted not in _DTYPES and "int8" not in wanted):
+            yield refused(path, "type", f"must be one of fp32, bf16, fp16, not {quoted(wanted)}.", "Correct it.")
+        elif key == "param_dtype" and _DTYPES.get(wanted) != model:
+            message = f"{quoted(wanted)} conflicts with the precision of the model, which is {model}."
+            yield refused(path, "dtype", message, f"Enable {_DTYPES.get(wanted, model)}, or remove it.")
 
 
 def _amp(setup: Setup) -> Iterator[Note]:
@@ -80,7 +90,8 @@ def _accumulation(setup: Setup, model: str) -> Iterator[Note]:
 def _mixes(setup: Setup, model: str, accumulation: str) -> bool:
     if setup.schema.numbers >= _ONE_DTYPE_AT_STAGE_0 or model != "bf16":
         return model == accumulation
-    return accumulation == "fp32" or (accumulation == "bf16" and setup.division.pipeline > 1)
+    in_bf16 = setup.schema.numbers >= _BF16_IN_BF16 or setup.division.pipeline > 1
+    return accumulation == "fp32" or (accumulation == "bf16" and in_bf16)
 
 
 def _pipeline(setup: Setup) -> Iterator[Note]:
@@ -103,6 +114,22 @@ def _tensor(setup: Setup) -> Iterator[Note]:
         yield refused(path, "contradiction", message, "Remove it.")
 
 
+def _experts(setup: Setup) -> Iterator[Note]:
+    section = setup.section("expert_parallel")
+    if not setup.on("expert_parallel", "enabled"):
+        return
+    words: Mapping[str, list[str]] = setup.schema.rules["expert_words"]
+    for key, choices in words.items():
+        if key in section and section[key] not in choices:
+            message = f"must be one of {', '.join(choices)}, not {quoted(section[key])}."
+            yield refused(("expert_parallel", key), "type", message, f"Write {choices[0]}, or remove it.")
+    for key in ("autoep_size", "expert_tensor_parallel_size"):
+        size = section.get(key, 1)
+        if type(size) is not int or size < 1:
+            message = f"must be a whole number above 0, not {quoted(size)}."
+            yield refused(("expert_parallel", key), "type", message, f"Write {key}: 1, for example.")
+
+
 def _gradients(setup: Setup) -> Iterator[Note]:
     if setup.stage < _GRADIENTS or not setup.on(ZERO, "reduce_scatter"):
         return
@@ -123,11 +150,22 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     if schema.starts_refusing("managed_gradient_accumulation") and not setup.plain("managed_gradient_accumulation"):
         yield from _unmanaged(setup)
     yield from _numbers(setup)
+    yield from _curriculum(setup)
     level = setup.plain("log_level")
     if level is not None and schema.starts_refusing("log_level") and str(level).lower() not in _LOG_LEVELS:
         message = f"must be one of {', '.join(_LOG_LEVELS)}, not {quoted(level)}."
         yield refused(("log_level",), "type", message, 'Write "warning", or remove it.')
+    modules = list_at(setup.config, "torch_autocast", "lower_precision_safe_modules")
+    undotted = [name for name in modules if isinstance(name, str) and "." not in name]
+    if setup.on("torch_autocast", "enabled") and undotted:
+        message = f"{quoted(undotted[0])} cannot be imported: a module's class is named with its package."
+        path: Path = ("torch_autocast", "lower_precision_safe_modules")
+        yield refused(path, "type", message, "Write torch.nn.Linear, for example.")
     autocast = setup.on("torch_autocast", "enabled")
+    half = "fp16" if setup.fp16 else "bf16" if setup.bf16 else None
+    if autocast and half and schema.starts_refusing("autocast_and_half"):
+        message = f"this version refuses torch_autocast together with {half}."
+        yield refused(("torch_autocast", "enabled"), "precision", message, "Disable one of them.")
     if autocast and setup.on(ZERO, "zero_quantized_weights") and schema.starts_refusing(_AUTOCAST):
         message = "torch_autocast and zero_quantized_weights exclude each other."
         yield refused(("torch_autocast", "enabled"), "quantized", message, "Disable one of them.")
@@ -147,11 +185,18 @@ def _numbers(setup: Setup) -> Iterator[Note]:
         yield refused(("steps_per_print",), "type", message, "Write steps_per_print: 10, for example, or remove it.")
 
 
+def _curriculum(setup: Setup) -> Iterator[Note]:
+    """The section of the top level that older versions have."""
+    for key in _CURRICULUM if setup.on("curriculum_learning", "enabled") else ():
+        if key not in setup.section("curriculum_learning"):
+            message = "is missing, and curriculum_learning needs it when the engine starts."
+            yield refused(("curriculum_learning", key), "missing", message, f"Write {key}.")
+
+
 def _unmanaged(setup: Setup) -> Iterator[Note]:
-    overlap = setup.value(ZERO, "overlap_comm")
-    overlaps = setup.stage > _GRADIENTS if overlap is None else overlap
+    overlaps = setup.value(ZERO, "overlap_comm")
     reasons = {
-        "overlap_comm at another ZeRO stage than 2": overlaps and setup.stage != _GRADIENTS,
+        "overlap_comm below ZeRO stage 2": overlaps and setup.stage < _GRADIENTS,
         "pipeline parallelism": setup.division.pipeline > 1,
         "DeepCompile": setup.on("compile", "deepcompile"),
     }

@@ -8,6 +8,7 @@ from deepspeed_operator.dsconfig.setup import ZERO, Setup
 
 OPTIMIZER: Final = "offload_optimizer"
 PARAM: Final = "offload_param"
+_ZENFLOW_IS_TESTED: Final = (0, 19, 5)
 _PARAMETERS: Final = 3  # the ZeRO stage that partitions parameters
 
 
@@ -71,6 +72,9 @@ def _zenflow(setup: Setup) -> Iterator[Note]:
     if device_of(setup, OPTIMIZER) != "cpu":
         fix = f"Write {OPTIMIZER}: {{device: cpu}}, or remove zenflow."
         yield _refused(("zenflow",), "offload", "ZenFlow must be used with the optimizer offloaded to the CPU.", fix)
+    elif setup.schema.numbers < _ZENFLOW_IS_TESTED and not setup.plain("zero_allow_untested_optimizer"):
+        message = "this version refuses ZenFlow's optimizer as untested with ZeRO unless told otherwise."
+        yield _refused(("zenflow",), "untested", message, "Write zero_allow_untested_optimizer: true, too.")
     strategy, interval = values.get("select_strategy") or "auto", values.get("select_interval") or "auto"
     if strategy == "auto" and isinstance(interval, int):
         message = 'a number is refused with select_strategy "auto".'
@@ -99,9 +103,9 @@ def _grad_norm(setup: Setup) -> Iterator[Note]:
 
 
 def _master_weights(setup: Setup) -> Iterator[Note]:
-    if not setup.schema.starts_refusing("master_weights_need_offload"):
-        return
-    for section in ("fp16", "bf16"):
+    both = setup.schema.starts_refusing("master_weights_need_offload")
+    fp16 = both or setup.schema.starts_refusing("fp16_master_weights_need_offload")
+    for section in (*(["fp16"] if fp16 else []), *(["bf16"] if both else [])):
         key = f"{section}_master_weights_and_grads"
         other = setup.section("optimizer").get("type", "Adam")
         is_adam = not isinstance(other, str) or other.lower() in {"adam", "adamw"}
@@ -112,6 +116,10 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
 
 
 def _hierarchy(setup: Setup) -> Iterator[Note]:
+    shard: int = setup.value(ZERO, "mics_shard_size") or -1
+    if setup.stage == _PARAMETERS and shard > 0 and setup.world % shard:
+        message = f"the world's {setup.world} ranks cannot be divided by {shard}."
+        yield _refused(("mics_shard_size",), "indivisible", message, "Write a number that divides the ranks.")
     size: int = setup.value(ZERO, "zero_hpz_partition_size") or 1
     if setup.stage < _PARAMETERS or size <= 1:
         return

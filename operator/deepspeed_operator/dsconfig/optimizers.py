@@ -116,6 +116,9 @@ def _zero(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
     elif known not in _TESTED_WITH_ZERO and not setup.plain("zero_allow_untested_optimizer"):
         message = f"{name} is untested with ZeRO, and DeepSpeed refuses it unless told otherwise."
         yield _refused(_TYPE, "zero", message, "Write zero_allow_untested_optimizer: true, or use AdamW.")
+    if known == "muon" and setup.stage == _PARAMETERS and setup.schema.starts_refusing("muon_and_stage_3"):
+        message = "this version's Muon does not work at ZeRO stage 3."
+        yield _refused(_TYPE, "stage", message, f"Write {ZERO}.stage: 2, or use another optimizer.")
     scattered = setup.stage == _PARAMETERS and setup.on(ZERO, "reduce_scatter")
     if known == "muon" and scattered and setup.schema.starts_refusing("muon_and_reduce_scatter"):
         message = "Muon and reduce scatter cannot be used together at ZeRO stage 3."

@@ -43,6 +43,9 @@ class Division:
 def divide(schema: Schema, config: Mapping[str, Any], world: int, declared: Parallelism) -> Division:
     """Divide the ranks as this version does it for this configuration and script."""
     notes: list[Note] = []
+    # A section that a version does not read divides nothing; it is told as ignored.
+    unread = {"tensor_parallel", "expert_parallel"} - schema.sections[TOP].keys.keys()
+    config = {key: value for key, value in config.items() if key not in unread}
     tensor = _agreed(notes, _auto_tensor(config), declared.tensor, ("tensor_parallel", "autotp_size"), "tensor")
     expert = _agreed(notes, _auto_expert(config), declared.expert, ("expert_parallel", "autoep_size"), "expert")
     configured = _sequence(schema, config, notes)
@@ -129,6 +132,9 @@ def _part_of_a_rank(world: int, size: int) -> Note:
 
 def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
     data, sequence = config.get(DATA), config.get(SEQUENCE)
+    if DATA in config and type(sequence) is int and not (type(data) is int and data > 0):
+        message = f"must be a whole number above 0, not {quoted(data)}: DeepSpeed makes a mesh of it."
+        return [error((DATA,), "type", message, f"Write {DATA}: {max(world // max(sequence, 1), 1)}.", Phase.ENGINE)]
     if type(data) is not int or type(sequence) is not int or data * sequence == world:
         return []
     message = f"{DATA} {data} × {SEQUENCE} {sequence} is {data * sequence}, and the world has {world} ranks."

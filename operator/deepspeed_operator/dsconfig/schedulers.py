@@ -1,6 +1,7 @@
 """The learning-rate scheduler that a configuration asks for, and whether the engine can make it."""
 
 from collections.abc import Iterator, Mapping
+from types import UnionType
 from typing import Any, Final, cast
 
 from deepspeed_operator.dsconfig.batch import AUTO
@@ -14,7 +15,12 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "WarmupCosineLR": ("total_num_steps",),
     "OneCycle": ("cycle_min_lr", "cycle_max_lr"),
 }
-_STEPS: Final = "warmup_num_steps"
+# Sizes that newer versions check: DeepSpeed divides by them.
+_ABOVE_0: Final[Mapping[str, tuple[str, type | UnionType]]] = {
+    "warmup_num_steps": ("a whole number", int),
+    "lr_range_test_step_size": ("a whole number", int),
+    "cycle_first_step_size": ("a number", int | float),
+}
 _TYPE: Final = "warmup_type"
 _TYPES: Final = ("log", "linear")
 
@@ -50,11 +56,14 @@ def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Itera
             yield _refused(("params", key), "missing", f"is missing, and {name} needs it.", f"Write {key}.")
     if name in setup.schema.scheduler_params:
         yield from _texts(name, parameters)
-    steps = parameters.get(_STEPS)
-    checked = name.startswith("Warmup") and setup.schema.starts_refusing(_STEPS)
-    if checked and _STEPS in parameters and steps != AUTO and not (isinstance(steps, int) and steps > 0):
-        message = f"must be a whole number above 0, not {quoted(steps)}."
-        yield _refused(("params", _STEPS), "type", message, f"Write {_STEPS}: 1000, for example.")
+    checked = setup.schema.starts_refusing("warmup_num_steps")
+    for key, (words, kind) in _ABOVE_0.items():
+        value = parameters.get(key, 1)
+        divides = key == "cycle_first_step_size" and value == 0  # in all versions
+        wrong = divides or (checked and not (isinstance(value, kind) and value > 0))
+        if key in accepted and value != AUTO and wrong:
+            message = f"must be {words} above 0, not {quoted(value)}."
+            yield _refused(("params", key), "type", message, f"Write {key}: 1000, for example.")
 
 
 def _texts(name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:

@@ -73,11 +73,10 @@ class Setup:
             found = self.models.get(section, {}).get(key)
             fields = self.schema.models[entry.model]["fields"]
             return fields.get(key, {}).get("default") if found is None else found
-        found = self.section(section).get(key)
         described = self.schema.sections.get(section)
         default = described.keys[key].default if described is not None and key in described.keys else None
-        filled = found == AUTO and f"{section}.{key}" in FILLED
-        return default if found is None or filled else found
+        found = self.section(section).get(key, default)
+        return default if found == AUTO and f"{section}.{key}" in FILLED else found
 
     def on(self, section: str, key: str) -> bool:
         return bool(self.value(section, key))
@@ -85,8 +84,9 @@ class Setup:
     def plain(self, key: str) -> Any:
         """Return what DeepSpeed takes for a key of the top level."""
         entry = self.schema.sections[TOP].keys.get(key)
-        found = self.config.get(key)
-        return (entry.default if entry else None) if found is None or found == AUTO else found
+        default = entry.default if entry else None
+        found = self.config.get(key, default)
+        return default if found == AUTO else found
 
     def section(self, name: str) -> Mapping[str, Any]:
         return object_at(self.config.get(name))

@@ -21,7 +21,7 @@ import torch
 from asked import Asked, Asking, Path
 from deepspeed.runtime import lr_schedules
 from pydantic import ValidationError
-from rules import engine_checks, measured
+from rules import engine_checks, expert_words, measured
 
 from deepspeed_operator.dsconfig.kinds import PROBES
 
@@ -64,7 +64,8 @@ def main() -> None:
     schema["optimizer_params"] = arguments.accepted([*schema["optimizers"], *others])
     schema["torch"] = ".".join(torch.__version__.split(".")[:2])
     schema["torch_schedulers"] = _classes(torch.optim.lr_scheduler, torch.optim.lr_scheduler.LRScheduler)
-    schema["rules"] = {**measured(), "engine": engine_checks(_package())}
+    package = _package()
+    schema["rules"] = {**measured(), "engine": engine_checks(package), "expert_words": expert_words(package)}
     print(_lines(schema), file=deepspeed_config.answers)
 
 

@@ -1,6 +1,8 @@
 """What DeepSpeed refuses only because of two keys together: one configuration each, and its answer."""
 
+import ast
 import pathlib
+import re
 from typing import Any
 
 import deepspeed_config
@@ -49,14 +51,17 @@ def measured() -> dict[str, Any]:
 _ENGINE: dict[str, str] = {
     "amp_and_zero": "Amp and ZeRO are not currently compatible",
     "amsgrad_on_cpus": "DeepSpeedCPUAdam does not support the AMSGrad variant",
+    "autocast_and_half": "Cannot enable both torch autocast and bfloat16",
     "autotp_and_stage_3": "the compatibility between 'autotp' and 'zero_stage = 3' has not been validated",
     "autotp_sizes": "does not match tensor_parallel.autotp_size",
     "compute_grad_norm_and_clipping": "compute_grad_norm=false requires gradient_clipping=0",
+    "fp16_master_weights_need_offload": "fp16_master_and_gradients requires optimizer",
     "log_level": "set_log_level_from_string(self",
     "managed_gradient_accumulation": "managed_gradient_accumulation=False supports",
     "master_weights_need_offload": "Master weights feature requires",
     "muon_and_reduce_scatter": "Muon and reduce scatter cannot be used together",
     "muon_is_compiled": "@compiler.compile()\ndef zeropower_via_newtonschulz5",
+    "muon_and_stage_3": "Muon optimizer is not yet compatible with ZeRO Stage 3",
     "norm_of_fp32_sums": "compute_grad_norm=false does not support ZeRO Stage 1 with",
     "super_offload": "SuperOffload only supports",
     "torch_autocast_and_quantized_weights": "Cannot enable both torch autocast and zero quantized weights",
@@ -68,3 +73,10 @@ def engine_checks(package: pathlib.Path) -> list[str]:
     files = [*(package / "runtime").rglob("*.py"), *(package / "ops" / "adam").glob("*.py")]
     source = "\n".join(file.read_text() for file in sorted(files))
     return sorted(name for name, message in _ENGINE.items() if message in source)
+
+
+def expert_words(package: pathlib.Path) -> dict[str, list[str]]:
+    """The words that the engine takes for keys of expert_parallel, as the code that checks them lists them."""
+    file = package / "module_inject" / "auto_ep_config.py"
+    found = re.findall(r"valid_(\w+) = (\(.*?\))", file.read_text()) if file.exists() else []
+    return {key: list(ast.literal_eval(words)) for key, words in sorted(found)}
