@@ -33,9 +33,13 @@ def main() -> None:
     parser.add_argument("--calibration", type=Path, default=_RESULTS / "calibration.jsonl")
     parser.add_argument("--gpu", choices=DEVICES, default="H200-141G")
     arguments = parser.parse_args()
-    measured = lines(arguments.calibration.read_text("utf-8"))
-    device = DEVICES[arguments.gpu]
-    table = timing()
+    for line in predicted(lines(arguments.calibration.read_text("utf-8")), arguments.gpu):
+        print(json.dumps(line))
+
+
+def predicted(measured: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, Any]]:
+    """Yield what the lines of a calibration tell of everything that is timed, on GPUs of that name."""
+    device, table = DEVICES[gpu], timing()
     for fabric in fabrics(measured):
         learned = calibrated(measured, fabric).costs
         links = Links(Bandwidth(device.interconnect), Bandwidth(_NETWORKS.get(fabric, 0.0)))
@@ -43,10 +47,9 @@ def main() -> None:
             _, model = setup_and_model(each.record())
             guessed = assumed(model, device, links, tokens=each.sequence)
             seconds, uncalibrated = (_seconds(each, costs, nodes(fabric)) for costs in (learned, guessed))
-            line = {"fabric": fabric, "name": each.name, "seconds": seconds, "uncalibrated": uncalibrated}
-            print(json.dumps(line))
-        for line in advice(table, learned, nodes(fabric), device.memory):
-            print(json.dumps({"fabric": fabric, **line}))
+            yield {"fabric": fabric, "name": each.name, "seconds": seconds, "uncalibrated": uncalibrated}
+        for line in _advice(table, learned, nodes(fabric), device.memory):
+            yield {"fabric": fabric, **line}
 
 
 def _circumstances(configuration: Configuration, costs: Costs, nodes: int, capacity: int | None) -> Circumstances:
@@ -60,7 +63,7 @@ def _seconds(configuration: Configuration, costs: Costs, nodes: int) -> float | 
     return round(time.seconds, 4) if time is not None else None
 
 
-def advice(table: tuple[Configuration, ...], costs: Costs, nodes: int, capacity: int) -> Iterator[dict[str, Any]]:
+def _advice(table: tuple[Configuration, ...], costs: Costs, nodes: int, capacity: int) -> Iterator[dict[str, Any]]:
     """Yield what is advised instead of the recipe at the same global batch, the best first."""
     recipe = next(each for each in table if each.name == RECIPE)
     around = _circumstances(recipe, costs, nodes, capacity)

@@ -83,7 +83,7 @@ def _trainer(arguments: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
         torch.set_num_threads(1)
         # Its own all-reduce between CPUs would be compiled first.
         vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
-    width, layers, length, micro, words = (32, 2, 16, 2, 100) if arguments.tiny else (1536, 12, 1024, 4, 32000)
+    width, layers, length, micro, words = (32, 2, 16, 2, 100) if arguments.tiny else (1536, 12, 1024, 16, 32000)
     torch.manual_seed(7)
     with device:
         layer = torch.nn.TransformerEncoderLayer(
