@@ -120,7 +120,7 @@ class Server(threading.Thread):
                 return
             body: dict[str, Any] = json.loads(rest) if length else {}
             answer = self.app.answer(path, body)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except Exception as error:  # whatever a stranger sends: without this thread the gang is lost
             self._send(connection, {}, (400, {"error": repr(error)}))
             return
         if answer is None:

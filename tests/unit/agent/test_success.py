@@ -4,6 +4,7 @@ import ast
 import base64
 import hashlib
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,6 +159,25 @@ def test_state_and_readiness_over_http(gang: Make) -> None:
     assert first.ask("/nothing") == 404
     first.signal(signal.SIGTERM)
     first.wait_for(lambda: first.ask("/readyz") != 200)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\r\n\r\n",
+        b"HELLO\r\n\r\n",
+        b"POST /beat HTTP/1.1\r\nContent-Length: many\r\n\r\n",
+        b"POST /beat HTTP/1.1\r\nContent-Length: 60000\r\n\r\n" + b"[" * 60000,
+    ],
+)
+def test_nothing_that_a_stranger_sends_ends_the_agents_http(gang: Make, sent: bytes) -> None:
+    made = gang(script="import time; time.sleep(60)")
+    running = made.start()
+    running.wait_until_ready()
+    with socket.create_connection((running.host, made.port), timeout=5) as stranger:
+        stranger.sendall(sent)
+        assert stranger.recv(100).startswith(b"HTTP/1.1 400 ")
+    assert running.ask("/readyz") == 200
 
 
 def package(directory: Path, name: str, files: dict[str, str]) -> str:
