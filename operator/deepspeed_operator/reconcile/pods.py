@@ -42,7 +42,7 @@ class PodView:
     node: str | None
     address: str | None
     phase: str
-    ready: bool
+    ready: bool  # the trainer: sidecars and readiness gates keep no ranks from running
     created_at: datetime
     deleted_at: datetime | None
     reason: str  # the pod's own, such as Evicted
@@ -84,10 +84,10 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
     labels = metadata["labels"]
     trainer = _trainer(spec["containers"])
-    states = {container["name"]: container.get("state", {}) for container in status.get("containerStatuses", [])}
+    of_trainer = next((each for each in status.get("containerStatuses", []) if each["name"] == trainer), {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     scheduled = conditions.get("PodScheduled", {})
-    trainer_ended = _termination(states.get(trainer, {}))
+    trainer_ended = _termination(of_trainer.get("state", {}))
     failed_init = _failed_init(status) if trainer_ended is None else None
     waiting = _waiting([*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])])
     return PodView(
@@ -102,7 +102,7 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         node=spec.get("nodeName"),
         address=status.get("podIP"),
         phase=status.get("phase", "Pending"),
-        ready=conditions.get("Ready", {}).get("status") == "True",
+        ready=of_trainer.get("ready", False) and not _lost_with_its_node(conditions.get("Ready", {})),
         created_at=moment(metadata["creationTimestamp"]),
         deleted_at=moment(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
         reason=status.get("reason", ""),
@@ -128,6 +128,11 @@ def _trainer(containers: list[Mapping[str, Any]]) -> str:
         if any(variable["name"] == ENV_INDEX for variable in container.get("env", [])):
             return str(container["name"])
     raise ValueError("no container of this pod has our index")
+
+
+def _lost_with_its_node(ready: Mapping[str, Any]) -> bool:
+    """Only the node controller, which cannot see into the pod, says False without a reason."""
+    return ready.get("status") == "False" and not ready.get("reason")
 
 
 def _termination(state: Mapping[str, Any]) -> Termination | None:
