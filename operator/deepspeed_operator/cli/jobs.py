@@ -78,6 +78,8 @@ def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation,
     maps: dict[str, ConfigMapContent] = {}
     if found is not None and job.spec.ds_config_from is not None:
         maps[job.spec.ds_config_from.config_map] = ConfigMapContent(found.data, _NOW)
+    if job.spec.training.files is not None:  # it is there, as far as anybody can tell without a cluster
+        maps.setdefault(job.spec.training.files.config_map, ConfigMapContent({}, _NOW))
     verdict = judge(Observed(job, (), Facts(config_maps=maps), _NOW), installation, accelerator=accelerator)
     assert isinstance(verdict, Judgement), "what it asks is among the facts"
     return verdict

@@ -32,7 +32,8 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
     if isinstance(judged, ReadConfigMap | FindGpus):
         return unchanged(observed, judged)
     if not judged.accepted:
-        retry = observed.now + SOURCE_REREAD if observed.job.spec.ds_config_from is not None else None
+        reads = observed.job.spec.ds_config_from is not None or observed.job.spec.training.files is not None
+        retry = observed.now + SOURCE_REREAD if reads else None
         changes = {"findings": list(judged.findings)}
         return state(observed, judged.acceptance, check_at=retry, memory=judged.memory, changes=changes)
     status, spec = observed.job.status, observed.job.spec

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     INVALID_CONFIG = "InvalidDeepSpeedConfig"
     CONFIG_NOT_FOUND = "ConfigNotFound"
+    FILES_NOT_FOUND = "FilesNotFound"
     TEMPLATE_REJECTED = "TemplateRejected"
     DOES_NOT_FIT = "DoesNotFit"
     NAME_CONFLICT = "NameConflict"

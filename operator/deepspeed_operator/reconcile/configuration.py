@@ -11,9 +11,11 @@ from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.plan.digest import config_digest
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Verdict
-from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.observed import ConfigMapContent, Observed
 
 SOURCE_REREAD: Final = timedelta(seconds=15)
+_SOURCE: Final = "spec.dsConfigFrom"
+_AGAIN: Final = "it is looked for again every 15 seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +40,29 @@ class Unusable:
 
 def configuration(observed: Observed) -> Configuration | ReadConfigMap | Unusable | None:
     """Return the configuration as its source has it now, or the question to ask first; None if the job has none."""
-    spec, facts = observed.job.spec, observed.facts
+    spec = observed.job.spec
     if spec.ds_config is not None:
         return Configuration(json.dumps(spec.ds_config, indent=2, ensure_ascii=False) + "\n", spec.ds_config)
     if spec.ds_config_from is None:
         return None
     source = spec.ds_config_from
-    content = facts.config_maps.get(source.config_map)
-    if content is None or observed.now - content.read_at >= SOURCE_REREAD:
-        return ReadConfigMap(source.config_map)
-    again = "it is looked for again every 15 seconds"
+    content = _as_of_now(observed, source.config_map)
+    if isinstance(content, ReadConfigMap):
+        return content
     if content.data is None:
-        where = f"namespace {observed.job.metadata.namespace}"
-        return _not_found("configMap", f"there is no ConfigMap {source.config_map} in {where}", f"create it; {again}")
+        return Unusable(Reason.CONFIG_NOT_FOUND, (_no_config_map(observed, f"{_SOURCE}.configMap", source.config_map),))
     if source.key not in content.data:
         present = ", ".join(sorted(content.data)) or "no keys"
         missing = f"ConfigMap {source.config_map} has no key {source.key}; it has {present}"
-        return _not_found("key", missing, f"name one of its keys, or add this one; {again}")
+        fix = f"name one of its keys, or add this one; {_AGAIN}"
+        finding = Finding(level=Level.ERROR, path=f"{_SOURCE}.key", message=missing, fix=fix)
+        return Unusable(Reason.CONFIG_NOT_FOUND, (finding,))
     return parsed(content.data[source.key], f"ConfigMap {source.config_map}, key {source.key}")
 
 
 def parsed(text: str, whose: str) -> Configuration | Unusable:
     """Return the configuration that a text of dsConfigFrom says; a finding names whose text it is."""
-    values = parse_config(text, "spec.dsConfigFrom")
+    values = parse_config(text, _SOURCE)
     if isinstance(values, list):
         named = (finding.model_copy(update={"message": f"{whose}: {finding.message}"}) for finding in values)
         return Unusable(Reason.INVALID_CONFIG, tuple(named))
@@ -95,6 +97,29 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
     )
 
 
-def _not_found(field: str, message: str, fix: str) -> Unusable:
-    path = f"spec.dsConfigFrom.{field}"
-    return Unusable(Reason.CONFIG_NOT_FOUND, (Finding(level=Level.ERROR, path=path, message=message, fix=fix),))
+def missing_files(observed: Observed) -> ReadConfigMap | Finding | None:
+    """Return what is wrong where training.files names no ConfigMap, or the question to ask first.
+
+    The kubelet would wait for it without end, in an Event alone.
+    """
+    files = observed.job.spec.training.files
+    if files is None:
+        return None
+    content = _as_of_now(observed, files.config_map)
+    if isinstance(content, ReadConfigMap):
+        return content
+    if content.data is None:
+        return _no_config_map(observed, "spec.training.files.configMap", files.config_map)
+    return None
+
+
+def _as_of_now(observed: Observed, config_map: str) -> ConfigMapContent | ReadConfigMap:
+    content = observed.facts.config_maps.get(config_map)
+    if content is None or observed.now - content.read_at >= SOURCE_REREAD:
+        return ReadConfigMap(config_map)
+    return content
+
+
+def _no_config_map(observed: Observed, path: str, name: str) -> Finding:
+    message = f"there is no ConfigMap {name} in namespace {observed.job.metadata.namespace}"
+    return Finding(level=Level.ERROR, path=path, message=message, fix=f"create it; {_AGAIN}")

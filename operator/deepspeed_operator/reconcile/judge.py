@@ -11,7 +11,7 @@ from deepspeed_operator.plan.accelerators import accelerator_of
 from deepspeed_operator.plan.world import declared_parallelism, world_of
 from deepspeed_operator.reconcile.actions import FindGpus, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict
-from deepspeed_operator.reconcile.configuration import Configuration, Unusable, configuration
+from deepspeed_operator.reconcile.configuration import Configuration, Unusable, configuration, missing_files
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.statement import accepted
 from deepspeed_operator.render.attempt import Attempt
@@ -50,10 +50,13 @@ def judge(
     source = configuration(observed)
     if isinstance(source, ReadConfigMap):
         return source
+    absent = missing_files(observed)
+    if isinstance(absent, ReadConfigMap):
+        return absent
     world, accelerator = world_of(spec), accelerator or accelerator_of(spec)
-    template = [*template_findings(spec, installation), *network_findings(spec)]
+    others = [*template_findings(spec, installation), *network_findings(spec), *filter(None, [absent])]
     if isinstance(source, Unusable):
-        return _judgement(world, None, None, (*source.findings, *template), source.reason, accelerator=accelerator)
+        return _judgement(world, None, None, (*source.findings, *others), source.reason, accelerator=accelerator)
     path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
     framework = spec.training.integration is not Integration.NONE
     version = declared_version(spec, installation)
@@ -68,7 +71,7 @@ def judge(
     )
     world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
     form = format_findings(source.text, path, framework=framework) if source is not None else []
-    reason = Reason.INVALID_CONFIG if judged.errors else Reason.INVALID_SPEC
+    reason = Reason.INVALID_CONFIG if judged.errors else Reason.FILES_NOT_FOUND if absent else Reason.INVALID_SPEC
     text = source.text if source is not None else None
     before = observed.job.status.deepspeed_version
     if source is not None and before is not None and version is not None and before != version:
@@ -76,7 +79,7 @@ def judge(
 
         form += news(source.values, before, version, path)
     size = Attempt(observed.job, 1, world, text, installation).findings()
-    findings = [*judged.findings, *form, *template, *size]
+    findings = [*judged.findings, *form, *others, *size]
     memory = None
     if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
         # Few jobs declare a model, and the planner would be a tenth of what dsjob validate takes for the others.

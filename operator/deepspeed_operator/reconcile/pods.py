@@ -84,7 +84,8 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
     labels = metadata["labels"]
     trainer = _trainer(spec["containers"])
-    of_trainer = next((each for each in status.get("containerStatuses", []) if each["name"] == trainer), {})
+    statuses: dict[str, Mapping[str, Any]] = {each["name"]: each for each in status.get("containerStatuses", [])}
+    of_trainer = statuses.get(trainer, {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     scheduled = conditions.get("PodScheduled", {})
     trainer_ended = _termination(of_trainer.get("state", {}))

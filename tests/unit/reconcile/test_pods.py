@@ -12,7 +12,7 @@ from tests.unit.reconcile.simulation import INSTALLATION, job
 THEN = "2026-01-01T00:00:00Z"
 RUNS = {"running": {"startedAt": THEN}}
 ENDED = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": THEN}}
-SIDECAR_ENDED = {"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [fetch]"}
+SIDECAR_ENDED = {"status": "False", "reason": "ContainersNotReady"}
 GATE_CLOSED = {"status": "False", "reason": "ReadinessGatesNotReady"}
 NODE_LOST = {"status": "False"}
 

@@ -47,6 +47,27 @@ def test_a_missing_config_map_is_named_and_heals_when_it_appears() -> None:
     assert set(simulation.pods) == {"pretrain-1-0", "pretrain-1-1"}
 
 
+def test_missing_files_are_named_with_all_other_errors_and_heal_when_they_appear() -> None:
+    program = {"script": "train.py", "files": {"configMap": "code"}}
+    simulation = started(training=program, dsConfig=ARTICLE)
+    accepted = simulation.condition(ConditionType.ACCEPTED)
+    assert "spec.training.files.configMap: there is no ConfigMap code in namespace ml" in accepted.message
+    assert "32 ≠ 4 × 8 × 2" in accepted.message
+    simulation.edit(dsConfig={**ARTICLE, "gradient_accumulation_steps": 4})
+    simulation.settle()
+    assert simulation.condition(ConditionType.ACCEPTED).reason == "FilesNotFound"
+    simulation.wait(15)
+    simulation.config_maps["code"] = {"train.py": ""}
+    simulation.settle()
+    assert simulation.job.status.state is State.STARTING
+    simulation.run_all()
+    simulation.settle()
+    del simulation.config_maps["code"]
+    simulation.wait(60)
+    simulation.settle()
+    assert simulation.job.status.state is State.RUNNING
+
+
 def test_a_later_attempt_uses_the_configuration_of_the_run_though_its_source_has_changed() -> None:
     simulation = Simulation(job(dsConfig=None, dsConfigFrom={"configMap": "cfg", "key": "c"}))
     first = '{"train_micro_batch_size_per_gpu": 1}'
