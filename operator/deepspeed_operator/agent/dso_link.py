@@ -53,8 +53,9 @@ class Link(threading.Thread):
     def _call(self, wait: bool) -> bool:
         plan, host, begun, news = self.plan, self.plan.hosts[0], time.monotonic(), self.transport
         try:
-            # Once the ranks run the address is kept: a name server that is down for a while must not end a training.
-            addresses = self.addresses if self.released else resolve(host, plan.agent_port)
+            # An address that answered is kept: with a slow name server rank 0 would take this pod for gone between two
+            # calls, and one that is down for a while must not end a training.
+            addresses = self.addresses or resolve(host, plan.agent_port)
             status, answer = post(addresses, "/beat", self._message(wait, news), timeout=plan.beat + 5)
             if status == 200:
                 self._accept(answer, addresses, begun)
@@ -68,7 +69,10 @@ class Link(threading.Thread):
             # Down, or something else answers there: another pod may have had the address before.
             self.trouble = ("PeersMissing", f"rank 0's agent at {host}:{plan.agent_port} does not answer: {error}")
         else:
-            return status == 200
+            if status == 200:
+                return True
+        if not self.released:
+            self.addresses = []  # another pod may have it by now
         return False
 
     def _accept(self, answer: dict[str, Any], addresses: list[Any], begun: float) -> None:

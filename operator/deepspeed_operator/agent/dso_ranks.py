@@ -159,7 +159,7 @@ class Ranks:
 
     def reaped(self, pid: int, code: int) -> Child | None:
         for child in self.children:
-            if child.process.pid == pid:
+            if child.process.pid == pid and child.code is None:  # an orphan may get the number of a rank that has ended
                 child.code = child.process.returncode = code
                 return child
         return None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,3 +243,22 @@ def test_rank_0_waits_until_the_result_is_sent_and_not_just_decided() -> None:
     gang.sent(*replies[1])
     gang.sent(beat(0, "Finished"), gang.reply())
     assert gang.all_told()
+
+
+COUNTING_RESOLVER = """\
+import socket
+found = socket.getaddrinfo
+def counted(*arguments, **more):
+    print("look-up", flush=True)
+    return found(*arguments, **more)
+socket.getaddrinfo = counted
+"""
+
+
+def test_an_address_that_answered_is_not_looked_up_again(gang: Make, tmp_path: Path) -> None:
+    """Else a slow name server would keep pods away for so long that rank 0 takes them for gone, and never starts."""
+    (tmp_path / "sitecustomize.py").write_text(COUNTING_RESOLVER)
+    waiting = gang(nodes=2).start(0, PYTHONPATH=str(tmp_path))
+    waiting.wait_for_output("look-up")
+    time.sleep(4)
+    assert waiting.output.count("look-up") == 1
