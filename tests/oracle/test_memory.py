@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.plan.memory import Memory, PhaseName, memory
-from deepspeed_operator.plan.model import Model, Tensor, of_modules
+from deepspeed_operator.plan.model import Experts, Model, Tensor, of_modules
 from deepspeed_operator.plan.reading import setup_of
 from deepspeed_operator.plan.wrappers import Optimizer
 from tests.oracle import rootfs
@@ -56,9 +57,9 @@ def linear_layers() -> Model:
     return of_modules(tuple((Tensor(f"{i}.weight", a * b), Tensor(f"{i}.bias", b)) for i, (a, b) in sizes))
 
 
-def measured(version: str, configs: list[dict[str, Any]]) -> list[dict[str, int]]:
+def measured(version: str, configs: list[dict[str, Any]], **more: Any) -> list[dict[str, int]]:
     rootfs.installed(version)
-    asked = json.dumps({"world": WORLD, "layers": LAYERS, "configs": configs})
+    asked = json.dumps({"world": WORLD, "layers": LAYERS, "configs": configs, **more})
     command = rootfs.command(version, "memory.py")
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -92,3 +93,16 @@ def test_a_rank_holds_what_the_plan_says(version: str) -> None:
             if size != pytest.approx(found[what], rel=tolerance[what]):
                 wrong[f"{name}: {what}"] = (size, found[what])
     assert wrong == {}
+
+
+@pytest.mark.parametrize("version", ["0.15.4", "0.19.8"])
+def test_a_rank_holds_its_own_experts_and_its_part_of_their_states(version: str) -> None:
+    count, width = 4, LAYERS[-1][1]
+    experts = Experts(count, 1, width * width + width)
+    parameters = linear_layers().parameters + count * width + experts.total
+    model = Model(parameters, (), None, (), experts=experts)
+    configs = [configuration(stage) for stage in range(3)]
+    for config, found in zip(configs, measured(version, configs, experts=count), strict=True):
+        setup = setup_of(config, WORLD, version, Parallelism(expert=WORLD))
+        planned = memory(setup, model, 1, 2, optimizer=Optimizer("torch", 8, COPIES))
+        assert phase(planned, PhaseName.SAVE) == pytest.approx(found["held"], rel=0.01), config["zero_optimization"]

@@ -1,5 +1,7 @@
 """What a rank holds while DeepSpeed trains, on gloo: {world, layers, configs} → bytes of tensors at each phase's worst.
 
+With `experts` beside them, a layer of so many follows, as wide as the last one, which the ranks divide.
+
 Storages are counted as operators make them; what one operator holds for itself is not seen, nor are scalars.
 """
 
@@ -11,6 +13,7 @@ import os
 import sys
 import tempfile
 import traceback
+from functools import partial
 from typing import Any
 
 import setuptools  # noqa: F401  brings distutils, which Python 3.13 has no more and older versions import
@@ -23,12 +26,16 @@ import deepspeed  # noqa: E402
 import deepspeed.comm.torch  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
+from deepspeed.moe.layer import MoE  # noqa: E402
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 # Its own all-reduce between CPUs would be compiled first, and is not what GPUs use.
 vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
+
+# The norms of experts are made of plain numbers, which GPUs' type takes.
+type(deepspeed.accelerator.get_accelerator()).FloatTensor = property(lambda _: partial(torch.tensor, dtype=torch.float))
 
 _SMALLEST = 4096
 _STEPS = 2  # the first one makes the optimizer's states
@@ -60,19 +67,36 @@ class _Storages(TorchDispatchMode):
         return peak
 
 
-def _measured(config: dict[str, Any], layers: list[list[int]]) -> dict[str, int]:
+class _Experts(torch.nn.Module):
+    def __init__(self, width: int, count: int, ranks: int) -> None:
+        super().__init__()
+        self.layer = MoE(width, torch.nn.Linear(width, width), num_experts=count, ep_size=ranks, min_capacity=0)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.layer(tokens)[0]
+
+
+def _model(asked: dict[str, Any]) -> torch.nn.Module:
+    layers = asked["layers"]
+    model = torch.nn.Sequential(*(torch.nn.Linear(*layer) for layer in layers))
+    if "experts" in asked:
+        model.append(_Experts(layers[-1][1], asked["experts"], asked["world"]))
+    return model
+
+
+def _measured(config: dict[str, Any], asked: dict[str, Any]) -> dict[str, int]:
     dtype = torch.bfloat16 if config.get("bf16", {}).get("enabled") else torch.float32
     found: dict[str, int] = {}
     with _Storages() as storages:
         torch.set_default_dtype(dtype)
-        model = torch.nn.Sequential(*(torch.nn.Linear(*layer) for layer in layers))
+        model = _model(asked)
         torch.set_default_dtype(torch.float32)
         storages.taken()
         engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
         found["init"] = storages.taken()
         for _ in range(_STEPS):
             for _ in range(config["gradient_accumulation_steps"]):
-                loss = engine(torch.ones(1, layers[0][0], dtype=dtype)).float().square().mean()
+                loss = engine(torch.ones(1, asked["layers"][0][0], dtype=dtype)).float().square().mean()
                 storages.taken()
                 engine.backward(loss)
                 found["backward"] = max(found.get("backward", 0), storages.taken())
@@ -91,7 +115,7 @@ def _rank(rank: int, asked: dict[str, Any], config: dict[str, Any], directory: s
     torch.set_num_threads(1)
     meeting = f"file://{directory}/meeting"
     deepspeed.init_distributed("gloo", auto_mpi_discovery=False, init_method=meeting, rank=rank, world_size=world)
-    mine = _measured(config, asked["layers"])
+    mine = _measured(config, asked)
     highest = torch.tensor(list(mine.values()))
     torch.distributed.all_reduce(highest, torch.distributed.ReduceOp.MAX)
     if rank == 0:
