@@ -5,16 +5,11 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.judgement import Circumstances, Verdict, validate
-from deepspeed_operator.dsconfig.notes import Phase, written
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.judgement import Circumstances, validate
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.dsconfig.strict import KNOWN_CHECKS
 from deepspeed_operator.dsconfig.versions import SUPPORTED
-
-NEWEST = SUPPORTED[-1]
-BATCH = {"train_batch_size": 64}
-CPU_OFFLOAD = {"offload_optimizer": {"device": "cpu"}}
+from tests.unit.dsconfig.verdicts import BATCH, CPU_OFFLOAD, places, said, verdict_on
 
 ARTICLE: dict[str, Any] = {
     "train_batch_size": 32,
@@ -35,18 +30,6 @@ ARTICLE: dict[str, Any] = {
     },
     "gradient_clipping": 1.0,
 }
-
-
-def verdict_on(config: dict[str, Any], world: int = 8, version: str = NEWEST, **circumstances: Any) -> Verdict:
-    return validate(config, Circumstances(world, version, **circumstances))
-
-
-def places(verdict: Verdict, level: Level) -> list[str]:
-    return [written(note.path) for note in verdict.notes if note.level is level]
-
-
-def said(verdict: Verdict, place: str) -> str:
-    return " ".join(f"{note.message} {note.fix}" for note in verdict.notes if written(note.path) == place)
 
 
 def test_the_article_on_two_cpus() -> None:
@@ -98,87 +81,6 @@ def test_what_deepspeed_refuses_while_it_reads(config: dict[str, Any], place: st
     assert words in said(verdict, place)
 
 
-REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({"optimizer": {"type": "adamx"}}, {}, "optimizer.type", "Write adam"),
-    ({"optimizer": {"type": "sgd"}}, {}, "optimizer.type", "Write SGD"),
-    ({"optimizer": {"type": "OneBitAdam"}}, {}, "optimizer.type", "has been removed"),
-    ({"optimizer": {"type": "SGD"}, "zero_optimization": {"stage": 1}}, {}, "optimizer.type", "zero_allow_untested"),
-    ({"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1.0}}}, {},
-     "optimizer.params.max_grad_norm", "gradient_clipping"),
-    ({"optimizer": {"type": "AdamW", "params": {"lrr": 1e-4}}}, {}, "optimizer.params.lrr", "Write lr."),
-    ({"optimizer": {"type": "Adam", "params": {"bettas": [0.9, 0.95]}}}, {}, "optimizer.params.bettas", "Write betas."),
-    ({"optimizer": {"type": "AdamW", "params": {"warmup": 10}}}, {}, "optimizer.params.warmup", "Remove warmup."),
-    ({"optimizer": {"type": "Adagrad", "params": {"lr_decy": 1}}}, {}, "optimizer.params.lr_decy", "Write lr_decay."),
-    ({"optimizer": {"type": "SGD", "params": {"lr": 1, "momentun": 0.9}}}, {}, "optimizer.params.momentun", "momentum"),
-    ({"optimizer": {"type": "Lion", "params": {"eps": 1e-8}}}, {}, "optimizer.params.eps", "no such parameter"),
-    ({"optimizer": {"type": "AdamW", "params": {"foreach": True}}}, {}, "optimizer.params.foreach", "no such"),
-    ({"optimizer": {"type": "Lion"}}, {"accelerator": "cpu"}, "optimizer.type", "not implemented for CPUs"),
-    ({"scheduler": {"type": "warmuplr", "params": {}}}, {}, "scheduler.type", "Write WarmupLR"),
-    ({"scheduler": {"type": "WarmupLR"}}, {}, "scheduler.params", "is missing"),
-    ({"scheduler": {"type": "WarmupDecayLR", "params": {}}}, {}, "scheduler.params.total_num_steps", "is missing"),
-    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 1e3}}}, {},
-     "scheduler.params.warmup_num_steps", "whole"),
-    ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, {},
-     "zero_optimization.offload_param.nvme_path", "is missing"),
-    ({"zero_optimization": {"stage": 2}}, {"parallelism": Parallelism(pipeline=2)},
-     "zero_optimization.stage", "pipeline"),
-    ({"prescale_gradients": True, "zero_optimization": {"stage": 2}}, {}, "prescale_gradients", "reduce_scatter"),
-    ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}, {},
-     "data_types.grad_accum_dtype", "stage 0"),
-    ({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 3}}, {},
-     "zero_optimization.zero_hpz_partition_size", "divided"),
-    ({"zero_optimization": {"stage": 1, "compute_grad_norm": False}}, {},
-     "zero_optimization.compute_grad_norm", "gradient_clipping"),
-    ({"zero_optimization": {"stage": 2, "zenflow": {}}}, {}, "zero_optimization.zenflow", "offloaded"),
-    ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3}}, {},
-     "zero_optimization.reduce_scatter", "Muon"),
-    ({"optimizer": {"type": "AdamW", "params": {"learning_rate": 1e-4}}}, {},
-     "optimizer.params.learning_rate", "Write lr."),
-    ({"optimizer": {"type": "Adam", "params": {"lr": "1e-4"}}}, {}, "optimizer.params.lr", "must be a number"),
-    ({"optimizer": {"type": "Adam", "params": {"betas": [0.9]}}}, {}, "optimizer.params.betas", "two numbers"),
-    ({"optimizer": {"type": "Adam", "params": {"amsgrad": True}}}, {}, "optimizer.params.amsgrad", "AMSGrad"),
-    ({"optimizer": {"type": "Lion", "params": {"eps": 1e-8}}}, {}, "optimizer.params.eps", "no such parameter"),
-    ({"optimizer": {"type": "Adagrad", "params": {"lr_decay": 0.1}}, "zero_optimization": {"stage": 2, **CPU_OFFLOAD}},
-     {}, "optimizer.params.lr_decay", "when it is offloaded"),
-    ({"optimizer": {"type": "Lion"}, "bf16": {"enabled": True, "bf16_master_weights_and_grads": True},
-      "zero_optimization": {"stage": 2, **CPU_OFFLOAD}}, {}, "bf16.bf16_master_weights_and_grads", "Adam optimizer"),
-    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "1e-4"}}}, {},
-     "scheduler.params.warmup_max_lr", "without quotes"),
-    ({"scheduler": {"type": "WarmupLR", "params": []}}, {}, "scheduler.params", "must be an object {…}, not []"),
-    ({"gradient_clipping": "1.0"}, {}, "gradient_clipping", 'must be a number, not "1.0"'),
-    ({"steps_per_print": 0}, {}, "steps_per_print", "the engine divides by it"),
-    ({"log_level": "verbose"}, {}, "log_level", "one of debug, info"),
-    ({"tensor_parallel": {"autotp_size": 2, "tp": {"tp_size": 4}}}, {}, "tensor_parallel.tp.tp_size", "match"),
-    ({"gradient_clipping": 0, "bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"},
-      "zero_optimization": {"stage": 1, "compute_grad_norm": False}}, {},
-     "zero_optimization.compute_grad_norm", "added up in fp32"),
-    ({"gradient_predivide_factor": None, "zero_optimization": {"stage": 2}}, {},
-     "gradient_predivide_factor", "reduce_scatter"),
-    ({"bf16": {"enabled": True}, "data_types": {"buffer_dtype": "bf8"}}, {}, "data_types.buffer_dtype", "bf8"),
-    ({"torch_autocast": {"enabled": True, "lower_precision_safe_modules": ["Linear"]}}, {},
-     "torch_autocast.lower_precision_safe_modules", "torch.nn.Linear"),
-    ({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_step_size": 0}}}, {},
-     "scheduler.params.lr_range_test_step_size", "above 0"),
-    ({"expert_parallel": {"enabled": True, "comm_backend": "nccl"}}, {},
-     "expert_parallel.comm_backend", "one of comm, deepep"),
-    ({"expert_parallel": {"enabled": True, "autoep_size": "2"}}, {}, "expert_parallel.autoep_size", "whole number"),
-    ({"sequence_parallel_size": 2, "data_parallel_size": "4"}, {}, "data_parallel_size", "Write data_parallel_size: 4"),
-    ({"aio": {"use_gds": True}}, {"accelerator": "cpu"}, "aio.use_gds", "NVIDIA"),
-    ({"managed_gradient_accumulation": False, "zero_optimization": {"stage": 1, "overlap_comm": True}}, {},
-     "managed_gradient_accumulation", "below ZeRO stage 2"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("config", "circumstances", "place", "words"), REFUSED_AT_START)
-def test_what_the_engine_refuses_when_it_starts(
-    config: dict[str, Any], circumstances: dict[str, Any], place: str, words: str
-) -> None:
-    verdict = verdict_on({**BATCH, **config}, **circumstances)
-    (note,) = [note for note in verdict.notes if written(note.path) == place and note.level is Level.ERROR]
-    assert note.phase is (Phase.CONFIG if place == "aio.use_gds" else Phase.ENGINE)
-    assert words in f"{note.message} {note.fix}"
-
-
 IGNORED: list[tuple[dict[str, Any], str, str]] = [
     ({"optimiser": {}}, "optimiser", "nearest that exists is optimizer"),
     ({"offload_optimizer": {"device": "cpu"}}, "offload_optimizer", "belongs in zero_optimization"),
@@ -204,122 +106,12 @@ IGNORED: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-def test_what_an_optimizer_takes_depends_on_who_steps_it() -> None:
-    def refused(parameter: str, version: str = NEWEST, **config: Any) -> bool:
-        given = {"type": "AdamW", "params": {parameter: 1, **config.pop("params", {})}}
-        return verdict_on({**BATCH, "optimizer": given, **config}, version=version).refused
-
-    host: dict[str, Any] = {"zero_optimization": {"stage": 2, **CPU_OFFLOAD}}
-    assert refused("capturable")
-    assert not refused("capturable", params={"torch_adam": True})
-    assert not refused("set_grad_none")
-    assert refused("set_grad_none", **host)
-    assert not refused("fp32_optimizer_states", **host)
-    assert [version for version in SUPPORTED if refused("fp32_optimizer_states", version)] == list(SUPPORTED[:6])
-
-
-def test_muon_needs_a_compiler_since_it_is_compiled() -> None:
-    config = {**BATCH, "optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 2}}
-    told = [version for version in SUPPORTED if "g++" in said(verdict_on(config, version=version), "optimizer.type")]
-    assert told == list(SUPPORTED[3:])
-    assert not verdict_on(config).refused
-
-
-def test_a_parameter_that_another_pytorch_may_have_is_a_warning() -> None:
-    verdict = verdict_on({**BATCH, "optimizer": {"type": "SGD", "params": {"lr": 1, "warp": 9}}})
-    assert not verdict.refused
-    assert "of PyTorch 2.6 has no such parameter" in said(verdict, "optimizer.params.warp")
-
-
 @pytest.mark.parametrize(("config", "place", "words"), IGNORED)
 def test_what_deepspeed_ignores_is_a_warning(config: dict[str, Any], place: str, words: str) -> None:
     verdict = verdict_on({**BATCH, **config})
     assert place in places(verdict, Level.WARNING)
     assert not verdict.refused
     assert words in said(verdict, place)
-
-
-OF_OLD_VERSIONS: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"amp": {"enabled": True}, "zero_optimization": {"stage": 1}}, "0.19.7", "amp.enabled", "ZeRO"),
-    ({"amp": {"enabled": True}, "bf16": {"enabled": True}}, "0.19.7", "amp.enabled", "bf16"),
-    ({"tensor_parallel": {"autotp_size": 2}, "zero_optimization": {"stage": 3}}, "0.19.2",
-     "zero_optimization.stage", "AutoTP"),
-    ({"optimizer": {"type": "Adam", "params": {"fp32_optimizer_states": True}}}, "0.19.5",
-     "optimizer.params.fp32_optimizer_states", "no such parameter"),
-    ({"bf16": {"enabled": True}, "torch_autocast": {"enabled": True, "dtype": "bfloat16"}}, "0.17.6",
-     "torch_autocast.enabled", "together with bf16"),
-    ({"zero_optimization": {"stage": 2, "zenflow": {}, **CPU_OFFLOAD}}, "0.19.2",
-     "zero_optimization.zenflow", "zero_allow_untested_optimizer"),
-    ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3, "reduce_scatter": False}}, "0.17.6",
-     "optimizer.type", "stage 3"),
-    ({"curriculum_learning": {"enabled": True, "min_difficulty": 8, "max_difficulty": 64}}, "0.19.7",
-     "curriculum_learning.schedule_type", "is missing"),
-    ({"zero_optimization": {"stage": 3, "mics_shard_size": 3}}, "0.19.6",
-     "zero_optimization.mics_shard_size", "divided by 3"),
-    ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "bf16"}}, "0.16.9",
-     "data_types.grad_accum_dtype", "stage 0"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("config", "version", "place", "words"), OF_OLD_VERSIONS)
-def test_what_only_old_versions_refuse(config: dict[str, Any], version: str, place: str, words: str) -> None:
-    before, now = verdict_on({**BATCH, **config}, version=version), verdict_on({**BATCH, **config})
-    assert places(before, Level.ERROR) == [place]
-    assert words in said(before, place)
-    refused_now = {note.path for note in now.notes if note.phase is Phase.ENGINE and note.level is Level.ERROR}
-    assert place not in map(written, refused_now)
-
-
-@pytest.mark.parametrize("name", ["Adam", "AdamW", "Lion", "Lamb", "SGD", "Adagrad", "Muon"])
-def test_an_optimizer_with_its_usual_parameters_is_accepted(name: str) -> None:
-    usual = {"lr": 1e-4, "weight_decay": 0.01, **({"momentum": 0.9} if name == "SGD" else {})}
-    assert not verdict_on({**BATCH, "optimizer": {"type": name, "params": usual}}).refused
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"},
-        {"torch_adam": True, "adam_w_mode": True, "fused": True},
-        {"bias_correction": True, "set_grad_none": True, "amsgrad": False},
-    ],
-)
-def test_parameters_of_adam_that_are_found_in_real_files(params: dict[str, Any]) -> None:
-    assert not verdict_on({**BATCH, "optimizer": {"type": "AdamW", "params": params}}).refused
-
-
-ACCEPTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"managed_gradient_accumulation": False, "zero_optimization": {"stage": 3}}, {}),
-    ({"aio": {"use_gds": True}}, {"accelerator": "cuda"}),
-    ({"steps_per_print": None, "log_level": "WARNING"}, {}),
-    ({"expert_parallel": {"enabled": False, "score_apply": "mid"}}, {}),
-    ({"scheduler": {"type": "OneCycleLR", "params": {"anneal_strategy": "cos", "max_lr": 1, "total_steps": 9}}}, {}),
-]
-
-
-def test_what_a_version_does_not_read_divides_no_ranks() -> None:
-    config = {**BATCH, "tensor_parallel": {"autotp_size": 3}, "expert_parallel": {"enabled": True, "autoep_size": 3}}
-    assert places(verdict_on(config, version="0.15.4"), Level.ERROR) == []
-    assert places(verdict_on(config), Level.ERROR) == ["tensor_parallel.autotp_size"]
-
-
-@pytest.mark.parametrize("version", SUPPORTED)
-def test_fp16_master_weights_need_an_offloaded_optimizer(version: str) -> None:
-    config = {**BATCH, "fp16": {"enabled": True, "fp16_master_weights_and_grads": True}}
-    alone = verdict_on({**config, "zero_optimization": {"stage": 2}}, version=version)
-    assert places(alone, Level.ERROR) == ["fp16.fp16_master_weights_and_grads"]
-    assert not verdict_on({**config, "zero_optimization": {"stage": 2, **CPU_OFFLOAD}}, version=version).refused
-
-
-def test_a_version_accumulates_at_stage_0_as_it_can() -> None:
-    config = {**BATCH, "bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
-    refusing = [version for version in SUPPORTED if verdict_on(config, version=version).refused]
-    assert refusing == list(SUPPORTED[SUPPORTED.index("0.18.9") :])
-
-
-@pytest.mark.parametrize(("config", "circumstances"), ACCEPTED)
-def test_what_the_engine_does_not_refuse(config: dict[str, Any], circumstances: dict[str, Any]) -> None:
-    assert not verdict_on({**BATCH, **config}, **circumstances).refused
 
 
 def test_a_refused_section_is_not_taken_for_stage_0() -> None:

@@ -11,18 +11,11 @@ from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
 from deepspeed_operator.plan.memory import Memory, PhaseName, memory
 from deepspeed_operator.plan.model import Model, UnknownModelError, declared
 from deepspeed_operator.plan.reading import setup_of
+from tests.unit.plan import machine
 
 GIB = 2**30
 PSI = 10**9
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 5504,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "vocab_size": 32000,
-    "max_position_embeddings": 8192,
-}
+LLAMA: dict[str, Any] = {**machine.LLAMA, "max_position_embeddings": 8192}
 KNOWN: dict[str, Any] = {
     "trainableParameters": 1_345_423_360,
     "sequenceLength": 1024,

@@ -10,17 +10,10 @@ from deepspeed_operator.api.plan import PlanStatus
 from deepspeed_operator.api.status import Finding, State
 from deepspeed_operator.reconcile.observed import AgentReport
 from deepspeed_operator.reconcile.plan import measured_of
+from tests.unit.plan.machine import LLAMA
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 
 # The recipe of bench/gpu on two H200s over TCP, as it was measured: docs/gpu.md.
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 5504,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "vocab_size": 32000,
-}
 MODEL: dict[str, Any] = {
     "fromConfig": LLAMA,
     "sequenceLength": 1024,

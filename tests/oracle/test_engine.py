@@ -1,0 +1,74 @@
+"""What only some versions refuse when their engine starts, they do refuse; tests/matrix shows it of the newest."""
+
+import json
+import subprocess
+from functools import cache
+from typing import Any
+
+import pytest
+
+from deepspeed_operator.api.status import Level
+from deepspeed_operator.dsconfig.judgement import Circumstances, validate_for
+from deepspeed_operator.dsconfig.schema import schema_of
+from tests.oracle import rootfs
+from tests.oracle.oracle import Config
+
+pytestmark = pytest.mark.timeout(600)
+
+ADAM: dict[str, Any] = {"train_batch_size": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
+BF16: dict[str, Any] = {**ADAM, "bf16": {"enabled": True}}
+AUTOCAST: dict[str, Any] = {**BF16, "torch_autocast": {"enabled": True, "dtype": "bfloat16"}}
+
+
+def zero(stage: int, *, optimizer: str = "AdamW", **more: Any) -> dict[str, Any]:
+    return {**ADAM, "optimizer": {"type": optimizer, "params": {}}, "zero_optimization": {"stage": stage, **more}}
+
+
+MUON = zero(3, optimizer="Muon", reduce_scatter=False)
+ZENFLOW = zero(2, zenflow={}, offload_optimizer={"device": "cpu"})
+MASTER: dict[str, Any] = {**zero(2), "fp16": {"enabled": True, "fp16_master_weights_and_grads": True}}
+CURRICULUM: dict[str, Any] = {**ADAM, "curriculum_learning": {"enabled": True, "curriculum_type": "x"}}
+
+# A version, a configuration, and words of its refusal; nothing where the engine starts.
+CASES: list[tuple[str, Config, str]] = [
+    ("0.16.9", {**BF16, "data_types": {"grad_accum_dtype": "bf16"}}, "must use a gradient accumulation type of fp32"),
+    ("0.17.6", {**BF16, "data_types": {"grad_accum_dtype": "bf16"}}, ""),
+    ("0.17.6", {**BF16, "data_types": {"grad_accum_dtype": "fp32"}}, ""),
+    ("0.18.9", {**BF16, "data_types": {"grad_accum_dtype": "fp32"}}, "unsupported mix"),
+    ("0.17.6", AUTOCAST, "Cannot enable both torch autocast and bfloat16"),
+    ("0.18.9", AUTOCAST, ""),
+    ("0.17.6", MUON, "Muon optimizer is not yet compatible with ZeRO Stage 3"),
+    ("0.18.9", MUON, ""),
+    ("0.19.2", ZENFLOW, "You are using an untested ZeRO Optimizer"),
+    ("0.19.5", ZENFLOW, ""),
+    ("0.16.9", MASTER, "fp16_master_and_gradients requires optimizer"),
+    ("0.19.2", {**zero(3), "tensor_parallel": {"autotp_size": 2}}, "has not been validated"),
+    ("0.19.6", zero(3, mics_shard_size=3), "not dividable"),
+    ("0.19.7", {**zero(1), "amp": {"enabled": True}}, "Amp and ZeRO are not currently compatible"),
+    ("0.19.7", {**BF16, "amp": {"enabled": True}}, "Cannot enable both amp"),
+    ("0.19.7", CURRICULUM, "Curriculum learning requires the config 'min_difficulty'"),
+    ("0.19.8", {**zero(3), "managed_gradient_accumulation": False}, ""),
+]
+
+
+@cache
+def started(version: str) -> list[str | None]:
+    """What a version says of each configuration that is asked of it."""
+    rootfs.installed(version)
+    asked = "".join(f"{json.dumps(config)}\n" for case, config, _ in CASES if case == version)
+    command = rootfs.command(version, "engine.py")
+    done = subprocess.run(
+        command, input=asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("version", "config", "words"), CASES)
+def test_an_engine_starts_where_we_have_no_error(version: str, config: Config, words: str) -> None:
+    asked = [other for case, other, _ in CASES if case == version]
+    refusal = started(version)[asked.index(config)]
+    assert words in (refusal or "")
+    assert bool(words) == (refusal is not None)
+    verdict = validate_for(schema_of(version), config, Circumstances(1))
+    errors = [note.message for note in verdict.notes if note.level is Level.ERROR]
+    assert bool(errors) == bool(words), errors
