@@ -17,6 +17,7 @@ from deepspeed_operator.plan.memory import Memory, memory
 from deepspeed_operator.plan.model import Fact, Model
 from deepspeed_operator.plan.reading import setup_of
 from deepspeed_operator.plan.steptime import StepTime, step_time
+from deepspeed_operator.plan.unproven import runs
 
 # A smaller gain is within what predictions get wrong, 9 % at the median: docs/plan.md.
 WORTHWHILE: Final = 1.1
@@ -182,6 +183,7 @@ def _is_needless(each: Alternative, other: Alternative) -> bool:
 
 
 def _is_accepted(config: Mapping[str, Any], change: Change, around: Circumstances) -> bool:
-    return not validate(
-        changed(config, change), JudgedIn(around.world, around.version, parallelism=around.parallelism)
-    ).refused
+    proposed = changed(config, change)
+    if not runs(around.model, proposed):
+        return False
+    return not validate(proposed, JudgedIn(around.world, around.version, parallelism=around.parallelism)).refused

@@ -8,6 +8,7 @@ from typing import Any, Final
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO, TRAIN
 from deepspeed_operator.dsconfig.setup import ZERO
 from deepspeed_operator.plan.jobs import Case
+from deepspeed_operator.plan.unproven import runs
 
 # A job that ran out of memory although it was predicted to fit needs at least this much less; so does one that failed
 # to get what it asked for, and might have asked for more.
@@ -25,7 +26,7 @@ def smallest_change(case: Case, capacity: int, allocated: int = 0) -> str | None
     more, outside = max(1.0, allocated / memory.size), memory.outside.size
     bound = min(capacity, (memory.size * more + outside) * _LESS)
     for words, changed in _changes(case):
-        if changed.memory.size * more + outside <= bound:
+        if runs(changed.model, changed.config) and changed.memory.size * more + outside <= bound:
             return words
     return None
 

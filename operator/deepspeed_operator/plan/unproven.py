@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.model import Model
@@ -10,6 +11,7 @@ from deepspeed_operator.plan.model import Model
 PROVEN_VERSIONS: Final = ("0.15.4", "0.19.8")
 # Optimizers that reduce by themselves, or more than their gradients.
 OTHER_OPTIMIZERS: Final = ("OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Muon")
+_PARAMETERS: Final = 3
 # Limits that the Hugging Face Trainer writes for "auto".
 _FILLED: Final = ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -76,6 +78,11 @@ def _at_stage_3(setup: Setup) -> Iterator[str]:
     if not setup.value(ZERO, "max_reuse_distance") and setup.value(ZERO, "prefetch_bucket_size"):
         yield "stage3_max_reuse_distance: 0 while prefetching"
     yield from (f"{key}: auto" for key, value in setup.section(ZERO).items() if value == AUTO and key in _FILLED)
+
+
+def runs(model: Model, config: Mapping[str, Any]) -> bool:
+    """Whether the model's layers run at this stage: those of deepspeed.moe are refused at stage 3."""
+    return model.experts is None or object_at(config, ZERO).get("stage") != _PARAMETERS
 
 
 def device_of(setup: Setup, section: str) -> str | None:

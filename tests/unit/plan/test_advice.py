@@ -195,3 +195,18 @@ def test_what_accumulation_does_is_told_apart_from_what_zero_does() -> None:
 def test_one_alone_is_not_told_apart(stage: int, steps: int) -> None:
     config = configuration(stage, steps)
     assert shares(config, plan_of(config, 4, steps, around()), around()) is None
+
+
+def test_layers_of_experts_are_not_sent_to_stage_3_where_deepspeed_refuses_them() -> None:
+    given = {"count": 8, "layers": 4, "parameters": 10**8, "topK": 2}
+    sizes = {"layers": 16, "hiddenSize": 2048, "vocabulary": 32_000, "sequenceLength": 1024}
+    mixture = model_of(ModelFacts.model_validate({"parameters": 4 * 10**9, "experts": given, **sizes}))
+    plain = replace(mixture, experts=None)
+
+    def stages_of(model: Model) -> set[int]:
+        here = around(model=model, capacity=1 * GIB)
+        config = configuration(2, 4)
+        return {plan.setup.stage for plan in stages(config, plan_of(config, 4, 4, here), here)}
+
+    assert stages_of(plain) == {0, 1, 2, 3}
+    assert stages_of(mixture) == {0, 1, 2}
