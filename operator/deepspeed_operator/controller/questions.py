@@ -35,6 +35,7 @@ from deepspeed_operator.reconcile.transport import transport_of
 
 AGENT_SECONDS = 2.0
 AGENTS_AT_A_TIME = 32
+AGENT_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Questions:
         host = f"[{address}]" if ":" in address else address
         try:
             async with self._agents.get(f"http://{host}:{port}/state") as response:
-                state: Any = json.loads(await response.content.read(1 << 20))
+                state: Any = json.loads(await whole(response.content))
             digest = hashlib.sha256(job.metadata.uid.encode()).hexdigest()
             if (state["uidDigest"], state["attempt"]) != (digest, attempt):
                 return None
@@ -113,6 +114,16 @@ class Questions:
         listed = tuple(names)
         absent = await asyncio.gather(*(missing(name) for name in listed))
         return frozenset(name for name, gone in zip(listed, absent, strict=True) if gone)
+
+
+async def whole(content: aiohttp.StreamReader) -> bytes:
+    """Read to the end, however many pieces it comes in; ValueError if it is none."""
+    data = b""
+    async for piece in content.iter_any():
+        data += piece
+        if len(data) > AGENT_BYTES:
+            raise ValueError("more than any agent says")
+    return data
 
 
 async def corrected_plan(asked: CorrectPlan) -> Corrected:
