@@ -26,9 +26,10 @@ def _same(field: str) -> str:
     return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
 
 
+# A run that was refused has not begun: it may be corrected without another runId.
 _RUN_IN_PROGRESS = (
-    "has(oldSelf.status) && has(oldSelf.status.attempt) && !(has(oldSelf.status.conditions) && "
-    "oldSelf.status.conditions.exists(c, (c.type == 'Complete' || c.type == 'Failed') && c.status == 'True'))"
+    "has(oldSelf.status) && has(oldSelf.status.attempt) && !has(oldSelf.status.completionTime) && "
+    "has(oldSelf.status.runId) && oldSelf.status.runId == oldSelf.spec.runId"
 )
 
 NAME_RULE = Cel(

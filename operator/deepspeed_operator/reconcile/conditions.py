@@ -88,7 +88,7 @@ def is_true(status: DeepSpeedJobStatus, kind: ConditionType) -> bool:
 
 def is_finished(status: DeepSpeedJobStatus) -> bool:
     """Whether the recorded run has its result, which nothing but another runId replaces."""
-    return is_true(status, ConditionType.COMPLETE) or is_true(status, ConditionType.FAILED)
+    return status.completion_time is not None  # the conditions may speak of a next run that was refused
 
 
 def conditions(

@@ -6,12 +6,12 @@ from typing import Final
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.reconcile.actions import DeletePod, Outcome
 from deepspeed_operator.reconcile.beginning import begin_attempt, begin_run
-from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_finished
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_finished, is_true
 from deepspeed_operator.reconcile.failure import agent_message, first_failure
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.pods import PodView
-from deepspeed_operator.reconcile.running import complete, continue_attempt, delete, fail
+from deepspeed_operator.reconcile.running import complete, continue_attempt, delete, fail, result_of
 from deepspeed_operator.reconcile.statement import state
 from deepspeed_operator.render.installation import Installation
 
@@ -44,6 +44,9 @@ def reconcile(observed: Observed, installation: Installation) -> Outcome:
 def _finished(observed: Observed, gang: Gang) -> Outcome:
     """Keep the result; end what still runs. Ended pods stay, for their logs, until the job or its run is replaced."""
     status, generation = observed.job.status, observed.job.metadata.generation
+    if not (is_true(status, ConditionType.COMPLETE) or is_true(status, ConditionType.FAILED)):
+        # Another run was asked for, refused, and taken back.
+        return state(observed, result_of(gang, status.failure), check_at=observed.now)
     if status.observed_generation != generation:
         seen = [each.model_copy(update={"observed_generation": generation}) for each in status.conditions]
         status = status.model_copy(update={"observed_generation": generation, "conditions": seen})

@@ -53,13 +53,19 @@ def complete(observed: Observed, gang: Gang) -> Outcome:
     question = ask_plan(observed, gang)
     if question:
         return unchanged(observed, *question)
-    pods = "The pod" if gang.nodes == 1 else f"All {gang.nodes} pods"
-    verdict = Verdict(State.COMPLETE, Reason.COMPLETED, f"{pods} ended with success. Another spec.runId runs it again.")
     ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
     completed_at = max((at for at in ended if at is not None), default=observed.now)
     told = with_plan(observed, gang, news(observed, at_the_end(observed.job.status, gang)))
     result = {**told.changes, "completion_time": timestamp(completed_at), "workers": gang.workers}
-    return state(observed, verdict, check_at=observed.now, changes=result, events=told.events)
+    return state(observed, result_of(gang, None), check_at=observed.now, changes=result, events=told.events)
+
+
+def result_of(gang: Gang, failure: Failure | None) -> Verdict:
+    """Return what is said of a run that has ended."""
+    if failure is not None:
+        return Verdict(State.FAILED, failure.reason, headline(failure))
+    pods = "The pod" if gang.nodes == 1 else f"All {gang.nodes} pods"
+    return Verdict(State.COMPLETE, Reason.COMPLETED, f"{pods} ended with success. Another spec.runId runs it again.")
 
 
 def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
@@ -68,12 +74,11 @@ def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     if question:
         return unchanged(observed, *question)
     failure = explained(observed, failure)
-    verdict = Verdict(State.FAILED, failure.reason, headline(failure))
     told = with_plan(observed, gang, news(observed, at_the_end(observed.job.status, gang)))
     ended = {"completion_time": timestamp(observed.now), "workers": gang.workers}
     result = {**told.changes, **ended, "failure": failure}
     events = () if failure.reason == "TransportMismatch" else told.events
-    return state(observed, verdict, check_at=observed.now, changes=result, events=events)
+    return state(observed, result_of(gang, failure), check_at=observed.now, changes=result, events=events)
 
 
 def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:

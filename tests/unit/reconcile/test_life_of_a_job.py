@@ -136,6 +136,28 @@ def test_a_new_run_that_is_invalid_leaves_the_running_one_alone_and_can_be_taken
     assert simulation.condition(ConditionType.ACCEPTED).reason == "Accepted"
 
 
+@pytest.mark.parametrize("exit_code", [0, 7])
+def test_a_finished_run_stays_finished_when_a_next_one_is_refused_and_taken_back(exit_code: int) -> None:
+    simulation = running()
+    simulation.end(0)
+    simulation.end(1, exit_code)
+    simulation.settle()
+    result = simulation.job.status
+    simulation.edit(runId="b", dsConfig={"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2})
+    simulation.settle()
+    assert simulation.job.status.state is State.INVALID
+    simulation.remove(*simulation.pods)
+    simulation.edit(runId="", dsConfig=job().spec.ds_config)
+    simulation.settle()
+    status = simulation.job.status
+    assert (status.state, status.attempt, status.failure) == (result.state, 1, result.failure)
+    assert status.completion_time == result.completion_time
+    assert simulation.condition(ConditionType.READY).message == (
+        next(each.message for each in result.conditions if each.type == ConditionType.READY)
+    )
+    assert not simulation.pods
+
+
 def test_suspending_frees_the_pods_and_resuming_is_a_new_attempt_of_the_same_run() -> None:
     simulation = running()
     started_at = simulation.job.status.start_time
