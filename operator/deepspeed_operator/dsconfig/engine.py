@@ -6,12 +6,13 @@ Mirrored from its source, because no configuration alone can ask it.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from deepspeed_operator.api.untyped import list_at
+from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error
 from deepspeed_operator.dsconfig.offload import offload_notes
 from deepspeed_operator.dsconfig.optimizers import optimizer_notes
 from deepspeed_operator.dsconfig.schedulers import scheduler_notes
+from deepspeed_operator.dsconfig.schema import TOP
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.dsconfig.wording import quoted
 
@@ -23,7 +24,16 @@ _DTYPES: Final[Mapping[str, str]] = {
 _ONE_DTYPE_AT_STAGE_0: Final = (0, 18, 0)  # since then stage 0 accumulates in the model's type only
 _BF16_IN_BF16: Final = (0, 17, 6)  # since then stage 0 accumulates bf16 in bf16, too
 _GRADIENTS: Final = 2  # ZeRO stages that partition gradients begin here
-_CURRICULUM: Final = ("min_difficulty", "max_difficulty", "schedule_type")
+_LTD: Final = ("data_efficiency", "data_routing", "random_ltd")
+# Sections of which the engine needs these keys, if they are enabled.
+_NEEDED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("curriculum_learning",): ("min_difficulty", "max_difficulty", "schedule_type"),
+    ("data_efficiency", "data_routing", "random_ltd"): (
+        "total_layer_num",
+        "random_ltd_layer_num",
+        "random_ltd_schedule",
+    ),
+}
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
@@ -150,7 +160,7 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     if schema.starts_refusing("managed_gradient_accumulation") and not setup.plain("managed_gradient_accumulation"):
         yield from _unmanaged(setup)
     yield from _numbers(setup)
-    yield from _curriculum(setup)
+    yield from _needed(setup)
     level = setup.plain("log_level")
     if level is not None and schema.starts_refusing("log_level") and str(level).lower() not in _LOG_LEVELS:
         message = f"must be one of {', '.join(_LOG_LEVELS)}, not {quoted(level)}."
@@ -185,12 +195,15 @@ def _numbers(setup: Setup) -> Iterator[Note]:
         yield refused(("steps_per_print",), "type", message, "Write steps_per_print: 10, for example, or remove it.")
 
 
-def _curriculum(setup: Setup) -> Iterator[Note]:
-    """The section of the top level that older versions have."""
-    for key in _CURRICULUM if setup.on("curriculum_learning", "enabled") else ():
-        if key not in setup.section("curriculum_learning"):
-            message = "is missing, and curriculum_learning needs it when the engine starts."
-            yield refused(("curriculum_learning", key), "missing", message, f"Write {key}.")
+def _needed(setup: Setup) -> Iterator[Note]:
+    for path, keys in _NEEDED.items():
+        section = object_at(setup.config, *path)
+        if not section.get("enabled") or path[0] not in setup.schema.sections[TOP].keys:
+            continue
+        for key in keys:
+            if key not in section:
+                message = f"is missing, and {path[-1]} needs it when the engine starts."
+                yield refused((*path, key), "missing", message, f"Write {key}.")
 
 
 def _unmanaged(setup: Setup) -> Iterator[Note]:

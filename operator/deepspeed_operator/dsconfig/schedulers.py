@@ -28,7 +28,10 @@ _TYPES: Final = ("log", "linear")
 def scheduler_notes(setup: Setup) -> Iterator[Note]:
     section = setup.section("scheduler")
     name: Any = section.get("type")
+    if name is None:
+        return
     if not isinstance(name, str):
+        yield _refused(("type",), "type", f"must be text, not {quoted(name)}.", "Write WarmupLR, for example.")
         return
     if name not in setup.schema.schedulers | setup.schema.torch_schedulers:
         close = nearest(name, setup.schema.schedulers | setup.schema.torch_schedulers)
