@@ -4,8 +4,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.names import config_map_name
-from deepspeed_operator.api.status import State
+from deepspeed_operator.api.status import Level, State
 from deepspeed_operator.plan.ports import ports
+from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,
@@ -21,6 +22,7 @@ from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.pods import PodView, moment
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.render.template import template_findings
 
 # The agents of a gang whose containers all run know better who is missing: they get to say it first.
 AGENTS_SAY_FIRST: Final = timedelta(seconds=30)
@@ -38,6 +40,9 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
         return (source,)
     if isinstance(source, Verdict):
         return source
+    wrong = _made_wrong(observed, installation)
+    if wrong is not None:
+        return wrong
     attempt = _attempt(observed, gang, source, installation)
     actions: list[Action] = [
         Ensure(attempt.service()),
@@ -47,6 +52,20 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
     if gang.attempt > 1:
         actions.append(DeleteConfigMap(config_map_name(gang.job, gang.attempt - 1)))
     return tuple(actions)
+
+
+def _made_wrong(observed: Observed, installation: Installation) -> Verdict | None:
+    """The API server cannot see into the template, and so lets it change in a run: a new attempt may not take it."""
+    spec, world = observed.job.spec, observed.job.status.world
+    errors = [f"{each}" for each in template_findings(spec, installation) if each.level is Level.ERROR]
+    slots = world_of(spec).slots_per_node
+    if world is not None and slots != world.slots_per_node:
+        errors.append(f"it has {slots} accelerators for the run's {world.slots_per_node} ranks per pod")
+    if not errors:
+        return None
+    words = f"spec.template was changed in the run, and no pods can be made of it: {'; '.join(errors)} "
+    hint = "Correct it, or change spec.runId to begin a run with what it says."
+    return Verdict(State.STARTING, Reason.INVALID_SPEC, words + hint)
 
 
 def addresses(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...]:

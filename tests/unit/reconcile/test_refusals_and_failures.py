@@ -1,5 +1,7 @@
 """What goes wrong before and after a run begins, and the words in which status says it."""
 
+from typing import Any
+
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, State
@@ -95,6 +97,30 @@ def test_an_inline_configuration_changed_in_a_run_is_a_finding() -> None:
     simulation.edit(dsConfig=job().spec.ds_config)
     simulation.settle()
     assert simulation.job.status.findings == []
+
+
+@pytest.mark.parametrize(
+    ("containers", "words"),
+    [
+        ([{"name": "a"}, {"name": "b"}], "none named trainer"),
+        ([{"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": 4}}}], "4 accelerators for the run's 1 ranks"),
+    ],
+)
+def test_a_template_made_wrong_in_a_run_makes_no_pods_until_it_is_corrected(
+    containers: list[dict[str, Any]], words: str
+) -> None:
+    right = {"spec": {"containers": [{"name": "trainer"}]}}
+    simulation = running(template=right)
+    simulation.edit(suspend=True, template={"spec": {"containers": containers}})
+    simulation.settle()
+    simulation.remove()
+    simulation.edit(suspend=False)
+    simulation.settle()
+    assert words in simulation.condition(ConditionType.RUNNING).message
+    assert not simulation.pods
+    simulation.edit(template=right)
+    simulation.settle()
+    assert set(simulation.pods) == {"pretrain-2-0", "pretrain-2-1"}
 
 
 @pytest.mark.parametrize(
