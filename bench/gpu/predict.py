@@ -25,7 +25,7 @@ from deepspeed_operator.plan.links import Bandwidth, Links
 
 _RESULTS: Final = Path(__file__).parent / "results"
 # Bytes a second that a user would declare of these sockets.
-_NETWORKS: Final = {"tcp1": 2e9, "tcp8": 10e9}
+_NETWORKS: Final = {"tcp1": 9e9, "tcp8": 10e9}
 
 
 def main() -> None:

@@ -27,7 +27,8 @@ MEMORY = {"NVIDIA H200": 150_110_011_392, "NVIDIA H100 80GB HBM3": 84_942_979_07
 
 @cache
 def lines(file: str) -> tuple[dict[str, Any], ...]:
-    return tuple(json.loads(line) for line in (RESULTS / file).read_text().splitlines())
+    paths = sorted(RESULTS.glob(file))
+    return tuple(json.loads(line) for path in paths for line in path.read_text().splitlines())
 
 
 def key(config: dict[str, Any]) -> str:
@@ -35,7 +36,7 @@ def key(config: dict[str, Any]) -> str:
 
 
 def runs(fabric: str) -> list[dict[str, Any]]:
-    return [line for line in lines("timing.jsonl") if line["fabric"] == fabric and "median" in line]
+    return [line for line in lines("timing*.jsonl") if line["fabric"] == fabric and "median" in line]
 
 
 @cache
@@ -71,15 +72,15 @@ def first_steps(name: str, fabric: str, **said: Any) -> tuple[dict[str, Any], Co
 def all_reduce(fabric: str) -> dict[str, Any]:
     """Three sizes of the sweep, as the agents measure three."""
     swept = [
-        each for line in lines("calibration.jsonl") if line["fabric"] == fabric for each in line.get("collectives", [])
+        each for line in lines("calibration*.jsonl") if line["fabric"] == fabric for each in line.get("collectives", [])
     ]
     points = {each["bytes"]: each["seconds"] for each in swept if each["collective"] == "all-reduce"}
     sizes = sorted(size for size in points if size <= LARGEST)
     return {"ranks": 2, "points": [(size, points[size]) for size in (sizes[0], sizes[len(sizes) // 2], sizes[-1])]}
 
 
-SWEPT = {line["fabric"] for line in lines("calibration.jsonl")}
-FABRICS = tuple(dict.fromkeys(line["fabric"] for line in lines("timing.jsonl") if line["fabric"] in SWEPT))
+SWEPT = {line["fabric"] for line in lines("calibration*.jsonl")}
+FABRICS = tuple(dict.fromkeys(line["fabric"] for line in lines("timing*.jsonl") if line["fabric"] in SWEPT))
 TCP = next(fabric for fabric in FABRICS if fabric.startswith("tcp"))
 NVLINK = "nvlink"
 MEASURED = [
