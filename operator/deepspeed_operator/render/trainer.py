@@ -1,5 +1,7 @@
 """The trainer container: the user's, with what makes it run the agent."""
 
+from posixpath import normpath
+
 from deepspeed_operator.api.names import (
     AGENT,
     CONFIG_FILE,
@@ -24,7 +26,7 @@ from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at,
 from deepspeed_operator.plan.accelerators import DEFAULT_ACCELERATOR, needs_accelerator
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.network.environment import chosen_variables
-from deepspeed_operator.render.network.pods import trainer_for
+from deepspeed_operator.render.network.pods import pod_for, trainer_for
 
 AGENT_COMMAND = ("python3", "-u", AGENT)
 # The agent copies the configuration beside the user's files, so nothing needs to be mounted there.
@@ -47,6 +49,10 @@ def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_po
         container["resources"] = {**object_at(template, "resources"), "limits": limits}
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     container.setdefault("readinessProbe", _readiness_probe(agent_port))
+    if pod_for(spec, present(object_at(spec.template, "spec"))).get("hostNetwork"):
+        # Two pods of a job that shared a node would want the same port of it: the scheduler keeps them apart.
+        port = {"containerPort": agent_port, "hostPort": agent_port, "protocol": "TCP"}
+        container["ports"] = [*list_at(template, "ports"), port]
     return trainer_for(spec, container)
 
 
@@ -57,7 +63,7 @@ def with_index(container: Json, index: int) -> Json:
 
 def mounts_shared_memory(container: Json) -> bool:
     """Say whether the user mounts something of their own at /dev/shm."""
-    return any(mount.get("mountPath") == SHARED_MEMORY for mount in objects_at(container, "volumeMounts"))
+    return any(normpath(f"{each.get('mountPath')}") == SHARED_MEMORY for each in objects_at(container, "volumeMounts"))
 
 
 def _downward_variables() -> list[Json]:

@@ -206,3 +206,17 @@ def test_pods_share_nothing_that_differs() -> None:
     assert [pod["metadata"]["name"] for pod in pods] == [pod["spec"]["hostname"] for pod in pods]
     assert [pod["metadata"]["labels"]["deepspeed-operator.dev/index"] for pod in pods] == ["0", "1", "2"]
     assert [trainer_of_pod(attempt, index)["env"][-1]["value"] for index in range(3)] == ["0", "1", "2"]
+
+
+def test_pods_on_the_nodes_network_take_their_agents_port_of_the_node() -> None:
+    attempt = attempt_of({"spec": {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]}})
+    agent = {"containerPort": attempt.ports.agent, "hostPort": attempt.ports.agent, "protocol": "TCP"}
+    assert trainer_of_pod(attempt)["ports"] == [{"containerPort": 80}, agent]
+    assert "ports" not in trainer_of_pod(attempt_of({"spec": {"containers": [{}]}}))
+
+
+def test_a_users_own_shared_memory_is_seen_however_its_path_is_written() -> None:
+    mounted = {"containers": [{"volumeMounts": [{"name": "fast", "mountPath": "/dev/shm/"}]}]}
+    pod = attempt_of({"spec": mounted}).pod(0)["spec"]
+    paths = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
+    assert paths == ["/dev/shm/", "/etc/deepspeed-operator"]
