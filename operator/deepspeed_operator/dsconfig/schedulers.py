@@ -70,13 +70,14 @@ def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Itera
 
 
 def _texts(name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:
-    """What DeepSpeed's own schedulers, all of whose parameters are numbers but one, make of text."""
+    """What DeepSpeed's own schedulers, all of whose parameters are numbers but one, make of text and objects."""
     for key, value in parameters.items():
-        if not isinstance(value, str) or value == AUTO:
+        if type(value) not in {str, dict} or value == AUTO:
             continue
         path: Path = ("params", key)
         if key != _TYPE:
-            yield _refused(path, "type", f"must be a number, not {quoted(value)}.", "Write it without quotes.")
+            fix = "Write it without quotes." if type(value) is str else "Write a number."
+            yield _refused(path, "type", f"must be a number, not {quoted(value)}.", fix)
         elif value not in _TYPES:
             message = f"{name} knows {' and '.join(_TYPES)}: {quoted(value)} quietly becomes {_TYPES[0]}."
             yield warning(("scheduler", *path), "no-effect", message, f"Write {_TYPES[0]} or {_TYPES[1]}.")

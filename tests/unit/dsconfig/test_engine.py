@@ -75,6 +75,8 @@ REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
      "expert_parallel.comm_backend", "one of comm, deepep"),
     ({"expert_parallel": {"enabled": True, "autoep_size": "2"}}, {}, "expert_parallel.autoep_size", "whole number"),
     ({"sequence_parallel_size": 2, "data_parallel_size": "4"}, {}, "data_parallel_size", "Write data_parallel_size: 4"),
+    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": {"x": 1}}}}, {},
+     "scheduler.params.warmup_min_lr", "Write a number."),
     ({"scheduler": {"type": 1.5, "params": {}}}, {}, "scheduler.type", "must be text"),
     ({"data_efficiency": {"data_routing": {"random_ltd": {"enabled": True, "total_layer_num": 24,
       "random_ltd_layer_num": 22}}}}, {},
