@@ -3,6 +3,9 @@
 import os
 import sys
 
+if sys.version_info < (3, 8):
+    sys.exit("the image's python3 is Python " + sys.version.split()[0] + "; the operator's agent needs 3.8 or newer")
+
 # The user's PYTHONPATH is the ranks'; a queue.py or json.py there must not stand in for the agent's own imports.
 _users = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
 _library = os.path.dirname(os.__file__)

@@ -29,3 +29,10 @@ def test_only_the_standard_library_is_imported() -> None:
 
 def test_its_modules_names_cannot_hide_a_users() -> None:
     assert all(path.stem.startswith("dso_") or path.stem == "__main__" for path in MODULES)
+
+
+def test_an_older_python_is_told_so_and_not_by_a_traceback() -> None:
+    pretend = f"import runpy, sys; sys.version_info = (3, 7, 9); runpy.run_path({str(AGENT)!r})"
+    done = subprocess.run([sys.executable, "-c", pretend], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("the image's python3 is Python ")
