@@ -16,7 +16,7 @@ class Gang:
     nodes: int
     pods: dict[int, PodView]
     late: tuple[PodView, ...]  # ours, of another attempt or index: to be deleted on sight
-    foreign: tuple[PodView, ...]  # of an earlier job of the same name: garbage collection ends them
+    foreign: tuple[PodView, ...]  # of an earlier job of the same name, or copies that somebody made, such as to debug
 
     @classmethod
     def of(cls, pods: tuple[PodView, ...], *, job: str, uid: str, attempt: int, nodes: int) -> "Gang":
@@ -24,7 +24,7 @@ class Gang:
         late: list[PodView] = []
         foreign: list[PodView] = []
         for pod in pods:
-            if pod.job_uid != uid:
+            if pod.job_uid != uid or pod.name != pod_name(job, pod.attempt, pod.index):
                 foreign.append(pod)
             elif pod.attempt != attempt or pod.index >= nodes:
                 late.append(pod)

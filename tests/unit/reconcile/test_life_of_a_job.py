@@ -1,5 +1,6 @@
 """From apply to result: what is made in which order, and what status says meanwhile."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -265,6 +266,15 @@ def test_a_pod_that_an_old_leader_creates_late_is_deleted_on_sight() -> None:
     simulation.pods[stray.name] = stray
     simulation.settle()
     assert simulation.pods[stray.name].deleted_at is not None
+
+
+def test_a_copy_of_a_pod_that_somebody_makes_is_no_member_of_the_gang() -> None:
+    simulation = running()
+    copy = replace(simulation.pod(1), name="pretrain-1-1-debug", uid="copy")
+    simulation.pods[copy.name] = replace(copy, phase="Failed", ready=False)
+    simulation.settle()
+    assert simulation.job.status.state is State.RUNNING
+    assert simulation.pods[copy.name].deleted_at is None
 
 
 def test_counters_alone_are_written_once_a_minute() -> None:
