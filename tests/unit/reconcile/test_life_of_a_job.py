@@ -273,6 +273,8 @@ def test_a_copy_of_a_pod_that_somebody_makes_is_no_member_of_the_gang() -> None:
     copy = replace(simulation.pod(1), name="pretrain-1-1-debug", uid="copy")
     simulation.pods[copy.name] = replace(copy, phase="Failed", ready=False)
     simulation.settle()
+    simulation.wait(60)
+    simulation.settle()
     assert simulation.job.status.state is State.RUNNING
     assert simulation.pods[copy.name].deleted_at is None
 
