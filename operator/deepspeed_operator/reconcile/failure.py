@@ -81,9 +81,9 @@ def first_failure(gang: Gang, *, now: datetime) -> Failure:
     return min(causes, key=lambda cause: (cause.weight, cause.at, cause.pod.index)).failure
 
 
-def failed_since(gang: Gang, *, now: datetime) -> datetime:
-    """Return when the first pod of the gang failed, as far as Kubernetes says."""
-    return min(_ended_at(pod, now) for pod in gang.failed)
+def failed_since(gang: Gang) -> datetime:
+    """Return when the first pod of the gang failed; where Kubernetes does not say when, it may never have run."""
+    return min(_ended_at(pod, pod.created_at) for pod in gang.failed)
 
 
 def gone_pods(gang: Gang) -> Failure:
@@ -97,10 +97,10 @@ def headline(failure: Failure) -> str:
     return f"{cause}. {_REMEDIES.get(failure.reason, DEFAULT_REMEDY)}"
 
 
-def _ended_at(pod: PodView, now: datetime) -> datetime:
+def _ended_at(pod: PodView, otherwise: datetime) -> datetime:
     if pod.termination is not None and pod.termination.finished_at is not None:
         return pod.termination.finished_at
-    return pod.deleted_at or now
+    return pod.deleted_at or otherwise
 
 
 def _cause(gang: Gang, pod: PodView, now: datetime) -> Cause:

@@ -37,7 +37,7 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     if _given_back(observed, gang):
         return unchanged(observed, *delete((*gang.pods.values(), *gang.late)))
     if gang.failed:
-        settled_at = failed_since(gang, now=observed.now) + SETTLE
+        settled_at = failed_since(gang) + SETTLE
         if gang.all_finished or observed.now >= settled_at:
             return fail(observed, gang, first_failure(gang, now=observed.now))
         return unchanged(observed, *delete(gang.late), check_at=settled_at)

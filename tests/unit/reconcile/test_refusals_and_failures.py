@@ -303,6 +303,18 @@ def test_an_evicted_pod_is_named_with_the_kubelets_words() -> None:
     assert "low on resource: memory" in failure.message
 
 
+def test_a_pod_that_its_node_does_not_admit_fails_the_job_though_the_others_wait_for_it() -> None:
+    simulation = started()
+    simulation.change(0, phase="Running", node="node0", address="10.0.0.1")
+    simulation.change(1, phase="Failed", node="node1", reason="UnexpectedAdmissionError", message="no healthy devices")
+    simulation.wait(15)
+    simulation.settle()
+    assert simulation.job.status.failure is not None
+    assert simulation.job.status.failure.pod == "pretrain-1-1"
+    assert "UnexpectedAdmissionError: no healthy devices" in simulation.job.status.failure.message
+    assert simulation.pod(0).deleted_at is not None
+
+
 def test_a_pod_that_somebody_deletes_fails_the_job_in_those_words() -> None:
     simulation = running()
     said = agent_says(1, None, 143, "Terminated")
