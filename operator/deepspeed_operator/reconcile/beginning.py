@@ -10,7 +10,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Level, State, Workers, World
 from deepspeed_operator.reconcile.actions import FindGpus, JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished
-from deepspeed_operator.reconcile.configuration import SOURCE_REREAD
+from deepspeed_operator.reconcile.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.plan import without_advice
@@ -32,6 +32,8 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
     if isinstance(judged, ReadConfigMap | FindGpus):
         return unchanged(observed, judged)
     if not judged.accepted:
+        if judged.acceptance.reason in {Reason.CONFIG_NOT_FOUND, Reason.FILES_NOT_FOUND} and settling(observed):
+            return unchanged(observed, check_at=observed.now + SETTLING_REREAD)
         reads = observed.job.spec.ds_config_from is not None or observed.job.spec.training.files is not None
         retry = observed.now + SOURCE_REREAD if reads else None
         changes = {"findings": list(judged.findings)}

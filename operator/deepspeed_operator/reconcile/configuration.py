@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from deepspeed_operator.api.names import CONFIG_FILE, config_map_name
@@ -14,6 +14,9 @@ from deepspeed_operator.reconcile.conditions import Reason, Verdict
 from deepspeed_operator.reconcile.observed import ConfigMapContent, Observed
 
 SOURCE_REREAD: Final = timedelta(seconds=15)
+# What was applied beside a job arrives within moments of it: until then its absence is no verdict.
+_SETTLING: Final = timedelta(seconds=5)
+SETTLING_REREAD: Final = timedelta(seconds=1)
 _SOURCE: Final = "spec.dsConfigFrom"
 _AGAIN: Final = "it is looked for again every 15 seconds"
 
@@ -97,6 +100,12 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
     )
 
 
+def settling(observed: Observed) -> bool:
+    """Whether the job has only just been created."""
+    created = observed.job.metadata.creation_timestamp
+    return created is not None and abs(observed.now - datetime.fromisoformat(created)) < _SETTLING
+
+
 def missing_files(observed: Observed) -> ReadConfigMap | Finding | None:
     """Return what is wrong where training.files names no ConfigMap, or the question to ask first.
 
@@ -115,9 +124,10 @@ def missing_files(observed: Observed) -> ReadConfigMap | Finding | None:
 
 def _as_of_now(observed: Observed, config_map: str) -> ConfigMapContent | ReadConfigMap:
     content = observed.facts.config_maps.get(config_map)
-    if content is None or observed.now - content.read_at >= SOURCE_REREAD:
+    if content is None:
         return ReadConfigMap(config_map)
-    return content
+    lasts = SETTLING_REREAD if content.data is None and settling(observed) else SOURCE_REREAD
+    return ReadConfigMap(config_map) if observed.now - content.read_at >= lasts else content
 
 
 def _no_config_map(observed: Observed, path: str, name: str) -> Finding:

@@ -70,6 +70,20 @@ def test_missing_files_are_named_with_all_other_errors_and_heal_when_they_appear
     assert simulation.job.status.state is State.RUNNING
 
 
+@pytest.mark.parametrize("late", [1, 30])
+def test_what_is_applied_just_after_the_job_is_waited_for_before_its_absence_is_a_verdict(late: int) -> None:
+    applied = job(training={"script": "train.py", "files": {"configMap": "code"}})
+    created = applied.metadata.model_copy(update={"creation_timestamp": "2026-01-01T00:00:00Z"})
+    simulation = Simulation(applied.model_copy(update={"metadata": created}))
+    simulation.settle()
+    assert simulation.job.status.conditions == []
+    simulation.wait(late)
+    if late == 1:
+        simulation.config_maps["code"] = {"train.py": ""}
+    simulation.settle()
+    assert simulation.condition(ConditionType.ACCEPTED).reason == ("Accepted" if late == 1 else "FilesNotFound")
+
+
 def test_a_later_attempt_uses_the_configuration_of_the_run_though_its_source_has_changed() -> None:
     simulation = Simulation(job(dsConfig=None, dsConfigFrom={"configMap": "cfg", "key": "c"}))
     first = '{"train_micro_batch_size_per_gpu": 1}'
