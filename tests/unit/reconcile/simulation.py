@@ -3,10 +3,10 @@
 import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.status import Condition, ConditionType
+from deepspeed_operator.api.status import Condition, ConditionType, State
 from deepspeed_operator.plan.placement import Node
 from deepspeed_operator.plan.recalibration import corrected
 from deepspeed_operator.reconcile.actions import (
@@ -121,6 +121,14 @@ class Simulation:
             if pod.attempt == self.job.status.attempt:
                 started = {"node": f"node{pod.index}", "address": f"10.0.0.{pod.index + 1}"}
                 self.pods[pod.name] = replace(pod, phase="Running", ready=True, **started)
+
+    def train(self) -> Self:
+        """The job begins, all its pods run, and it says so."""
+        self.settle()
+        self.run_all()
+        self.settle()
+        assert self.job.status.state is State.RUNNING
+        return self
 
     def end(self, index: int, exit_code: int = 0, message: str = "", reason: str = "", **fields: Any) -> None:
         """The trainer of a pod ends, and with it the pod."""

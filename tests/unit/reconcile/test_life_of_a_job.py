@@ -17,11 +17,7 @@ def started(**spec: object) -> Simulation:
 
 
 def running(**spec: object) -> Simulation:
-    simulation = started(**spec)
-    simulation.run_all()
-    simulation.settle()
-    assert simulation.job.status.state is State.RUNNING
-    return simulation
+    return Simulation(job(**spec)).train()
 
 
 def test_an_accepted_job_gets_its_children_after_the_attempt_is_recorded() -> None:

@@ -44,11 +44,7 @@ MEASURED: dict[str, Any] = {
 def running(said: Any = None, **spec: Any) -> Simulation:
     simulation = Simulation(job(**{"model": MODEL, "dsConfig": CONFIG, **spec}))
     says(simulation, said)
-    simulation.settle()
-    simulation.run_all()
-    simulation.settle()
-    assert simulation.job.status.state is State.RUNNING
-    return simulation
+    return simulation.train()
 
 
 def says(simulation: Simulation, said: Any, attempt: int = 1) -> None:

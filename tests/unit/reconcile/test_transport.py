@@ -24,11 +24,7 @@ PENDING: dict[str, Any] = {"state": "Pending", "links": []}
 def running(said: dict[str, Any], **spec: Any) -> Simulation:
     simulation = Simulation(job(**spec))
     says(simulation, said)
-    simulation.settle()
-    simulation.run_all()
-    simulation.settle()
-    assert simulation.job.status.state is State.RUNNING
-    return simulation
+    return simulation.train()
 
 
 def says(simulation: Simulation, said: dict[str, Any]) -> None:
