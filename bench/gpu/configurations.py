@@ -189,7 +189,7 @@ def timing(model: str = "large") -> tuple[Configuration, ...]:
         *stages,
         Configuration(f"{model}-s0-g8", model, 0, accumulation=8),
         # The recipe's global batch with less accumulation.
-        *(Configuration(f"{model}-s{stage}-b16-g1", model, stage, micro=16) for stage in (0, 1, 2)),
+        *(Configuration(f"{model}-s{stage}-b16-g1", model, stage, micro=16) for stage in range(4)),
         Configuration(f"{model}-s1-roots-b16-g1", model, 1, micro=16, zero=SINGLE_ROOTS),
         Configuration(f"{model}-s2-b8-g2", model, 2, accumulation=2, micro=8),
     )

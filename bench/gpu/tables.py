@@ -1,6 +1,8 @@
-"""Predicted against measured, as Markdown, from the JSON lines of bench/gpu/results.
+"""Predicted against measured, as Markdown, from the JSON lines of bench/gpu/results and of the folders in it.
 
 python -m bench.gpu.tables [--results bench/gpu/results] [--write docs/gpu.md]
+
+Each folder is a machine, or a fabric, of its own: its rounds are never mixed with another's.
 """
 
 import argparse
@@ -213,34 +215,41 @@ def _worst(what: str, errors: Sequence[float]) -> Iterator[str]:
         yield f"{len(errors)} × {what}: median error {statistics.median(errors):.1%}, worst {max(errors):.1%}."
 
 
+def tables(folder: Path) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yield what a folder's lines fill; where none of them predict, those of the folder above did."""
+
+    def read(name: str, where: Path = folder) -> list[dict[str, Any]]:
+        paths = sorted(where.glob(f"{name}*.jsonl"), key=lambda path: path.stem)
+        return [each for path in paths for each in lines(path.read_text("utf-8"))]
+
+    timed, predicted = read("timing"), read("predicted") or read("predicted", folder.parent)
+    rounds = pooled(timed)
+    yield "memory", memory(read("memory"))
+    yield "traffic", traffic([*read("traffic"), *read("calibration"), *timed])
+    yield "timing", timing(rounds, predicted)
+    yield "article", article(rounds)
+    yield "recipe", recipe(rounds, predicted)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables between the marks of a document")
     arguments = parser.parse_args()
-
-    def read(name: str) -> list[dict[str, Any]]:
-        paths = sorted(arguments.results.glob(f"{name}*.jsonl"), key=lambda path: path.stem)
-        return [each for path in paths for each in lines(path.read_text("utf-8"))]
-
-    timed, predicted = read("timing"), read("predicted")
-    rounds = pooled(timed)
-    tables = {
-        "memory": memory(read("memory")),
-        "traffic": traffic([*read("traffic"), *read("calibration"), *timed]),
-        "timing": timing(rounds, predicted),
-        "article": article(rounds),
-        "recipe": recipe(rounds, predicted),
+    inner = sorted(each for each in arguments.results.iterdir() if each.is_dir())
+    found = {
+        name if folder == arguments.results else f"{folder.name}/{name}": table
+        for folder in (arguments.results, *inner)
+        for name, table in tables(folder)
     }
-    for name, table in tables.items():
-        text = "\n".join(table)
+    for name, table in found.items():
         if arguments.write is None:
-            print(f"## {name}\n\n{text}\n")
-            continue
-        if f"<!-- {name} -->" not in arguments.write.read_text("utf-8"):
+            print(f"## {name}", "", *table, "", sep="\n")
             continue
         before, mark, after = arguments.write.read_text("utf-8").partition(f"<!-- {name} -->\n")
-        arguments.write.write_text(f"{before}{mark}{text}\n{after[after.index('<!-- end -->') :]}", "utf-8")
+        if mark:
+            text = "".join(f"{line}\n" for line in table)
+            arguments.write.write_text(f"{before}{mark}{text}{after[after.index('<!-- end -->') :]}", "utf-8")
 
 
 if __name__ == "__main__":
