@@ -152,7 +152,7 @@ class DeepSpeedJobStatus(Model):
         default=None,
         max_length=64,
         json_schema_extra={"format": "date-time"},
-        description="When the current attempt began; the startup deadline counts from here.",
+        description="When the current attempt began; the startup deadline counts from here. Absent in a suspended one.",
     )
     completion_time: str | None = Field(
         default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run ended."

@@ -69,7 +69,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
     }
     if spec.suspend:
         # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
-        run |= _begun(observed)
+        run |= {**_begun(observed), "attempt_time": None}
         verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods of the run before end.")
         return state(
             observed,

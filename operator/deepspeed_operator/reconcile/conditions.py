@@ -91,6 +91,11 @@ def is_finished(status: DeepSpeedJobStatus) -> bool:
     return status.completion_time is not None  # the conditions may speak of a next run that was refused
 
 
+def is_suspended(status: DeepSpeedJobStatus) -> bool:
+    """Whether the recorded attempt was told to end: only another one can follow it."""
+    return status.attempt is not None and status.attempt_time is None
+
+
 def conditions(
     verdict: Verdict,
     acceptance: Verdict | None,

@@ -6,7 +6,7 @@ from typing import Final
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.reconcile.actions import DeletePod, Outcome
 from deepspeed_operator.reconcile.beginning import begin_attempt, begin_run
-from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_finished, is_true
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, is_finished, is_suspended, is_true
 from deepspeed_operator.reconcile.failure import agent_message, first_failure
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
@@ -26,17 +26,20 @@ def reconcile(observed: Observed, installation: Installation) -> Outcome:
     The outcome's questions are to be answered into the facts, and reconcile asked again. A job that is being
     deleted gets neither write nor child: garbage collection ends its children.
     """
-    job = observed.job
+    job, status = observed.job, observed.job.status
     if job.metadata.deletion_timestamp is not None:
-        return Outcome(job.status)
-    if job.status.run_id != job.spec.run_id or job.status.attempt is None:
+        return Outcome(status)
+    if status.attempt is None:
         return begin_run(observed, installation)
-    nodes = job.status.world.nodes if job.status.world is not None else job.spec.nodes
-    gang = Gang.of(observed.pods, job=job.metadata.name, uid=job.metadata.uid, attempt=job.status.attempt, nodes=nodes)
-    if is_finished(job.status):
+    nodes = status.world.nodes if status.world is not None else job.spec.nodes
+    gang = Gang.of(observed.pods, job=job.metadata.name, uid=job.metadata.uid, attempt=status.attempt, nodes=nodes)
+    # Suspension is obeyed before another run is judged, whatever comes of that.
+    suspended_first = job.spec.suspend and not is_finished(status) and not (is_suspended(status) and not gang.pods)
+    if status.run_id != job.spec.run_id and not suspended_first:
+        return begin_run(observed, installation)
+    if is_finished(status):
         return _finished(observed, gang)
-    suspension = condition(job.status, ConditionType.SUSPENDED)
-    if suspension is not None and suspension.reason in {Reason.SUSPENDING, Reason.SUSPENDED}:
+    if is_suspended(status):
         return _suspending(observed, gang)
     return continue_attempt(observed, gang, installation)
 

@@ -43,7 +43,7 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         return unchanged(observed, *delete(gang.late), check_at=settled_at)
     if observed.job.spec.suspend:
         verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end.")
-        return state(observed, verdict, gang=gang, check_at=observed.now)
+        return state(observed, verdict, gang=gang, check_at=observed.now, changes={"attempt_time": None})
     advance = _running if is_true(observed.job.status, ConditionType.RUNNING) else _starting
     return advance(observed, gang, installation)
 

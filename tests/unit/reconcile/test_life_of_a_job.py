@@ -9,6 +9,8 @@ from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.reconcile.observed import AgentReport
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 
+REFUSED = {"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2}
+
 
 def started(**spec: object) -> Simulation:
     simulation = Simulation(job(**spec))
@@ -122,7 +124,7 @@ def test_another_run_id_replaces_a_running_run_once_its_pods_have_ended() -> Non
 
 def test_a_new_run_that_is_invalid_leaves_the_running_one_alone_and_can_be_taken_back() -> None:
     simulation = running()
-    simulation.edit(runId="b", dsConfig={"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2})
+    simulation.edit(runId="b", dsConfig=REFUSED)
     simulation.settle()
     assert simulation.job.status.state is State.INVALID
     assert not any(pod.deleted_at for pod in simulation.pods.values())
@@ -140,7 +142,7 @@ def test_a_finished_run_stays_finished_when_a_next_one_is_refused_and_taken_back
     simulation.end(1, exit_code)
     simulation.settle()
     result = simulation.job.status
-    simulation.edit(runId="b", dsConfig={"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2})
+    simulation.edit(runId="b", dsConfig=REFUSED)
     simulation.settle()
     assert simulation.job.status.state is State.INVALID
     simulation.remove(*simulation.pods)
@@ -217,6 +219,60 @@ def test_a_job_resumed_before_its_pods_have_ended_waits_for_them() -> None:
     assert simulation.condition(ConditionType.RUNNING).reason == "WaitingForOldPods"
     simulation.remove()
     simulation.settle()
+    assert set(simulation.pods) == {"pretrain-2-0", "pretrain-2-1"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "state"),
+    [
+        ({"dsConfig": REFUSED}, State.INVALID),
+        ({"dsConfig": None, "dsConfigFrom": {"configMap": "absent", "key": "c"}}, State.INVALID),
+        ({}, State.SUSPENDED),
+    ],
+)
+def test_suspension_is_obeyed_whatever_comes_of_the_run_that_is_asked_for_with_it(
+    asked: dict[str, object], state: State
+) -> None:
+    simulation = running()
+    simulation.edit(runId="b", suspend=True, **asked)
+    simulation.settle()
+    assert all(pod.deleted_at for pod in simulation.pods.values())
+    simulation.remove()
+    simulation.settle()
+    assert simulation.job.status.state is state
+    assert not simulation.pods
+
+
+def test_a_pod_that_is_refused_on_trial_keeps_no_suspended_run_alive() -> None:
+    simulation = running()
+    simulation.trial_refusal = ("spec.containers[0].ports: Required value", True)
+    simulation.edit(runId="b", suspend=True, template={"spec": {"containers": [{"name": "trainer", "ports": [{}]}]}})
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    assert simulation.condition(ConditionType.ACCEPTED).reason == "TemplateRejected"
+    assert not simulation.pods
+
+
+@pytest.mark.parametrize("pods_have_ended", [True, False])
+def test_a_suspended_run_resumes_as_a_new_attempt_though_another_was_refused_meanwhile(pods_have_ended: bool) -> None:
+    simulation = running()
+    simulation.edit(suspend=True)
+    simulation.settle()
+    if pods_have_ended:
+        simulation.remove()
+        simulation.settle()
+    simulation.edit(runId="b", suspend=False, dsConfig=REFUSED)
+    simulation.settle()
+    assert simulation.job.status.state is State.INVALID
+    simulation.wait(3600)
+    if not pods_have_ended:
+        simulation.end(0, 143, agent_says(0, None, 143, "Terminated"))
+        simulation.end(1, 143, agent_says(0, None, 143, "Terminated"))
+    simulation.edit(runId="", dsConfig=job().spec.ds_config)
+    simulation.settle()
+    simulation.remove()
+    assert simulation.job.status.state is State.STARTING
     assert set(simulation.pods) == {"pretrain-2-0", "pretrain-2-1"}
 
 
