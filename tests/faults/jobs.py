@@ -75,6 +75,10 @@ class Jobs:
     def delete_pod(self, name: str) -> None:
         self.api.request("DELETE", f"{self.path('pods')}/{name}", {"gracePeriodSeconds": 0})
 
+    def set_pod_status(self, name: str, status: Json) -> None:
+        """Say of a pod what its node would."""
+        self.api.request("PATCH", f"{self.path('pods')}/{name}/status", {"status": status})
+
     def create(self, plural: str, body: Json) -> None:
         self.api.request("POST", self.path(plural), body)
 

@@ -70,7 +70,7 @@ class PodCache:
         known = siblings.get(pod.name)
         if known is not None and int(known.resource_version) >= int(pod.resource_version):
             return
-        siblings[pod.name] = pod
+        siblings[pod.name] = pod = pod.after(known)
         if known is None or replace(known, resource_version=pod.resource_version) != pod:
             self._changed(key)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 
 import aiohttp
 
+from deepspeed_operator.controller.clock import CLOCK, steady
 from deepspeed_operator.controller.connection import UNLIMITED, Connection, connect
 from deepspeed_operator.controller.errors import ApiError, api_error
 from deepspeed_operator.controller.metrics import API_ERRORS, READS, WRITES
@@ -178,9 +179,11 @@ class Client:
             headers["Content-Type"] = "application/json"
         timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=10)
         url = self._connection.server + path
+        sent_at = steady()
         async with self._session.request(
             method, url, params=query, data=data, headers=headers, timeout=timeout
         ) as response:
+            CLOCK.correct(response.headers.get("Date"), sent_at)
             content = await response.read()
             if response.status >= 400:
                 raise api_error(response.status, response.headers, content)

@@ -8,6 +8,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.cache import JobCache, PodCache, job_key
 from deepspeed_operator.controller.children import RefusedError, TryAgainSoonError, read, refused
 from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.leader import Leadership
 from deepspeed_operator.controller.ownership import Owner, described, owner
@@ -89,7 +90,7 @@ class PodCreation:
                     raise refused(error) from error
                 await asyncio.sleep(0.05 * 2**conflicts * random.uniform(0.5, 1.5))  # noqa: S311 -- jitter
             else:
-                self._pods.put(pod_view({**pod, "metadata": created["metadata"]}))
+                self._pods.put(pod_view({**pod, "metadata": created["metadata"]}, now()))
                 return
 
     async def _adopt(self, job: DeepSpeedJob, pod: Json) -> None:
@@ -100,7 +101,7 @@ class PodCreation:
             raise TryAgainSoonError(f"pod {name} has just gone")
         match owner(live, job):
             case Owner.OURS:
-                self._pods.put(pod_view(live))
+                self._pods.put(pod_view(live, now()))
             case Owner.LEAVING:
                 raise TryAgainSoonError(f"an old pod {name} is being deleted")
             case Owner.FOREIGN:

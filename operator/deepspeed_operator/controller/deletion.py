@@ -7,6 +7,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.cache import PodCache, job_key
 from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.resources import PODS
 from deepspeed_operator.reconcile.actions import DeletePod
@@ -28,12 +29,12 @@ async def _delete(client: Client, pods: PodCache, job: DeepSpeedJob, pod: Delete
             raise
         live = await read(client, PODS, namespace, pod.name)
         if live is not None:
-            pods.put(pod_view(live))
+            pods.put(pod_view(live, now()))
         if live is None or live["metadata"]["uid"] != pod.uid:
             pods.remove(job_key(job), pod.name, pod.uid)
         return
     # A pod that ends gracefully is answered with its deletionTimestamp; one that never ran is gone at once.
     if answer["kind"] == "Pod" and answer["metadata"].get("deletionGracePeriodSeconds"):
-        pods.put(pod_view(answer))
+        pods.put(pod_view(answer, now()))
     else:
         pods.remove(job_key(job), pod.name, pod.uid)

@@ -5,11 +5,11 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import API_VERSION, KIND, OPERATOR
 from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.ratelimit import RateLimiter
 from deepspeed_operator.controller.resources import EVENTS, Json
@@ -65,7 +65,7 @@ class EventRecorder:
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": name, "namespace": job.metadata.namespace},
-            "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "eventTime": now().isoformat(timespec="microseconds").replace("+00:00", "Z"),
             "type": event.type,
             "reason": event.reason,
             "note": event.message.encode()[:NOTE_LENGTH].decode(errors="ignore"),

@@ -18,12 +18,13 @@ from deepspeed_operator.controller.children import (
     remove_config_map,
 )
 from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.creation import JobChangedError, PodCreation
 from deepspeed_operator.controller.deletion import delete_pods
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
-from deepspeed_operator.controller.memory import JobMemory, now
+from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.metrics import DECIDE_SECONDS, RECONCILE_SECONDS
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import Key, WorkQueue

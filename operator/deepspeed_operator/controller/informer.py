@@ -13,6 +13,7 @@ import aiohttp
 from deepspeed_operator.api.names import OPERATOR
 from deepspeed_operator.controller.cache import PodCache
 from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.metrics import RELISTS
 from deepspeed_operator.controller.resources import PODS, Json
@@ -93,7 +94,7 @@ class PodInformer:
 def projected(pod: Json) -> PodView | None:
     """Project a pod of ours; None for a stranger's that carries our managed-by label."""
     try:
-        return pod_view(pod)
+        return pod_view(pod, now())
     except (KeyError, ValueError) as error:
         metadata: Json = pod["metadata"]
         _log.debug("Pod %s/%s is not ours: %r", metadata.get("namespace"), metadata["name"], error)

@@ -6,12 +6,12 @@ clock that goes on while the process or its machine is stopped.
 
 import asyncio
 import logging
-import time
 
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
 from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.clock import steady
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.lease import Lease
 from deepspeed_operator.controller.metrics import LEADER
@@ -43,7 +43,7 @@ class Leadership:
         """
         if not self._settings.enabled:
             return True
-        if self._renewed_at is not None and _now() - self._renewed_at > self._settings.renew_deadline:
+        if self._renewed_at is not None and steady() - self._renewed_at > self._settings.renew_deadline:
             self._lost = True
         return self._renewed_at is not None and not self._lost
 
@@ -64,7 +64,7 @@ class Leadership:
             identity=self._identity,
             deadline=self._settings.renew_deadline / 2,
             renewed=self.renewed,
-            clock=_now,
+            clock=steady,
         )
         config = Config(
             lease,
@@ -105,7 +105,3 @@ class Leadership:
 
     async def _stopped(self) -> None:
         LEADER.set(0)
-
-
-def _now() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

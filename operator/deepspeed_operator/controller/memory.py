@@ -1,10 +1,11 @@
 """What this process remembers of a job besides the caches. All of it can be asked for again."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from random import uniform
 from typing import Literal
 
+from deepspeed_operator.controller.clock import now
 from deepspeed_operator.reconcile.observed import Facts, Refusal
 
 FIRST_RETRY = timedelta(seconds=5)
@@ -29,7 +30,3 @@ class JobMemory:
         self.refusals += 1
         # At least the nominal wait: a retry that comes early is refused again.
         return Refusal(attempt, reason, message, now() + wait * uniform(1.0, 1.25))  # noqa: S311 -- jitter
-
-
-def now() -> datetime:
-    return datetime.now(UTC)

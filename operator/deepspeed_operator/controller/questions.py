@@ -14,7 +14,8 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.cache import PodCache
 from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
-from deepspeed_operator.controller.memory import JobMemory, now
+from deepspeed_operator.controller.clock import now
+from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.nodes import NodeLabels
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.trials import Trials
@@ -108,7 +109,7 @@ class Questions:
         async def missing(name: str) -> bool:
             live = await read(self._client, PODS, namespace, name)
             if live is not None:
-                self._pods.put(pod_view(live))
+                self._pods.put(pod_view(live, now()))
             return live is None
 
         listed = tuple(names)

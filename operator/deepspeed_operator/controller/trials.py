@@ -6,8 +6,8 @@ from weakref import WeakValueDictionary
 
 from deepspeed_operator.controller.children import NamespaceTerminatingError
 from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
-from deepspeed_operator.controller.memory import now
 from deepspeed_operator.controller.resources import PODS
 from deepspeed_operator.reconcile.actions import TryPod
 from deepspeed_operator.reconcile.observed import Trial

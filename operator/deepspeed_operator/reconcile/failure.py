@@ -18,6 +18,8 @@ _SIGKILL = 9
 _SIGNALLED = 128
 # An agent that was killed says nothing, and its peers fail a moment later by their lost connection.
 _SILENT_DEATH_ADVANTAGE = timedelta(seconds=2)
+# All pods of a gang are seen within seconds of their end, or all late: by an operator that was away.
+_CLOCKS_DIFFER = timedelta(minutes=1)
 _SYMPTOMS = frozenset({"Terminated", "PeerLost", "PeersMissing"})  # of something that another pod may explain
 _NOT_FOUND = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|.*no such file)')
 _REMEDIES = {
@@ -75,15 +77,16 @@ def agent_message(text: str) -> AgentMessage | None:
         return None
 
 
-def first_failure(gang: Gang, *, now: datetime) -> Failure:
+def first_failure(gang: Gang) -> Failure:
     """Return the first cause among the failed pods of the gang, of which there must be one."""
-    causes = [_cause(gang, pod, now) for pod in gang.failed]
+    ended = _ended(gang.failed)
+    causes = [_cause(gang, pod, ended[pod.name]) for pod in gang.failed]
     return min(causes, key=lambda cause: (cause.weight, cause.at, cause.pod.index)).failure
 
 
 def failed_since(gang: Gang) -> datetime:
-    """Return when the first pod of the gang failed; where Kubernetes does not say when, it may never have run."""
-    return min(_ended_at(pod, pod.created_at) for pod in gang.failed)
+    """Return when the first pod of the gang was seen to have failed."""
+    return min(pod.since for pod in gang.failed)
 
 
 def gone_pods(gang: Gang) -> Failure:
@@ -97,16 +100,22 @@ def headline(failure: Failure) -> str:
     return f"{cause}. {_REMEDIES.get(failure.reason, DEFAULT_REMEDY)}"
 
 
-def _ended_at(pod: PodView, otherwise: datetime) -> datetime:
+def _ended(pods: tuple[PodView, ...]) -> dict[str, datetime]:
+    """Return when each pod ended: as its node says, which is exact, unless the nodes' clocks are found to differ."""
+    said = {pod.name: _said_to_end(pod) for pod in pods}
+    late = [pod.since - said[pod.name] for pod in pods]
+    return {pod.name: pod.since for pod in pods} if max(late) - min(late) > _CLOCKS_DIFFER else said
+
+
+def _said_to_end(pod: PodView) -> datetime:
     if pod.termination is not None and pod.termination.finished_at is not None:
         return pod.termination.finished_at
-    return pod.deleted_at or otherwise
+    return pod.deleted_at or pod.since
 
 
-def _cause(gang: Gang, pod: PodView, now: datetime) -> Cause:
+def _cause(gang: Gang, pod: PodView, at: datetime) -> Cause:
     ended = pod.termination
     said = agent_message(ended.message) if ended is not None and pod.failed_init is None else None
-    at = _ended_at(pod, now)
     out_of_memory = ended is not None and ended.reason == "OOMKilled"
     if said is not None and not (out_of_memory and said.index in {None, pod.index}):
         if said.reason == "Terminated" and said.index in {None, pod.index} and (pod.deleted_at or pod.reason):

@@ -1,7 +1,7 @@
 """Projection of a pod to what decides something, small enough to keep for tens of thousands of pods."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -43,7 +43,7 @@ class PodView:
     address: str | None
     phase: str
     ready: bool  # the trainer: sidecars and readiness gates keep no ranks from running
-    created_at: datetime
+    since: datetime  # when it was first seen to have finished, or not to have: nodes have clocks of their own
     deleted_at: datetime | None
     reason: str  # the pod's own, such as Evicted
     message: str
@@ -75,9 +75,15 @@ class PodView:
     def failed(self) -> bool:
         return self.finished and not self.succeeded
 
+    def after(self, earlier: "PodView | None") -> "PodView":
+        """Return this view with the `since` of an earlier one, if that saw the pod as far as it is now."""
+        if earlier is None or (earlier.uid, earlier.finished) != (self.uid, self.finished):
+            return self
+        return replace(self, since=earlier.since)
 
-def pod_view(pod: Mapping[str, Any]) -> PodView:
-    """Project a pod of ours, as the API server writes it.
+
+def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
+    """Project a pod of ours, as the API server writes it and as it is seen now.
 
     Raises KeyError or ValueError if it lacks our labels: then it is not ours.
     """
@@ -104,7 +110,7 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         address=status.get("podIP"),
         phase=status.get("phase", "Pending"),
         ready=of_trainer.get("ready", False) and not _lost_with_its_node(conditions.get("Ready", {})),
-        created_at=moment(metadata["creationTimestamp"]),
+        since=now,
         deleted_at=moment(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
         reason=status.get("reason", ""),
         message=status.get("message", ""),

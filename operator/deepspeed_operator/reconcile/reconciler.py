@@ -61,8 +61,7 @@ def _finished(observed: Observed, gang: Gang) -> Outcome:
 
 
 def _may_linger_until(pod: PodView, observed: Observed) -> datetime:
-    ended_at = pod.termination.finished_at if pod.termination is not None else None
-    return ended_at + SIDECAR_GRACE if ended_at is not None else observed.now
+    return pod.since + SIDECAR_GRACE if pod.finished else observed.now
 
 
 def _suspending(observed: Observed, gang: Gang) -> Outcome:
@@ -72,7 +71,7 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
     own = {index: pod for index, pod in gang.pods.items() if not _ended_by_suspension(pod)}
     before = Gang(gang.job, gang.attempt, gang.nodes, own, gang.late, gang.foreign)
     if before.failed:
-        return fail(observed, gang, first_failure(before, now=observed.now))
+        return fail(observed, gang, first_failure(before))
     if not observed.job.spec.suspend:
         assert observed.job.status.world is not None, "the world is recorded with the run"
         return begin_attempt(observed, observed.job.status.world)

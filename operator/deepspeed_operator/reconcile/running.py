@@ -11,7 +11,7 @@ from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.memory import ask_configuration, explained
 from deepspeed_operator.reconcile.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.plan import ask_plan, with_plan
-from deepspeed_operator.reconcile.pods import PodView
+from deepspeed_operator.reconcile.pods import PodView, moment
 from deepspeed_operator.reconcile.starting import (
     addresses,
     agent_due,
@@ -39,7 +39,7 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     if gang.failed:
         settled_at = failed_since(gang) + SETTLE
         if gang.all_finished or observed.now >= settled_at:
-            return fail(observed, gang, first_failure(gang, now=observed.now))
+            return fail(observed, gang, first_failure(gang))
         return unchanged(observed, *delete(gang.late), check_at=settled_at)
     if observed.job.spec.suspend:
         verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end.")
@@ -54,7 +54,9 @@ def complete(observed: Observed, gang: Gang) -> Outcome:
     if question:
         return unchanged(observed, *question)
     ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
-    completed_at = max((at for at in ended if at is not None), default=observed.now)
+    said = max((at for at in ended if at is not None), default=observed.now)
+    assert observed.job.status.start_time is not None, "it is recorded with the run"
+    completed_at = min(max(said, moment(observed.job.status.start_time)), observed.now)  # by the clock of a node
     told = with_plan(observed, gang, news(observed, at_the_end(observed.job.status, gang)))
     result = {**told.changes, "completion_time": timestamp(completed_at), "workers": gang.workers}
     return state(observed, result_of(gang, None), check_at=observed.now, changes=result, events=told.events)

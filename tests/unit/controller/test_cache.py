@@ -1,5 +1,7 @@
 """The caches: newer wins, deletions count once, and a list replaces what was known."""
 
+from datetime import UTC, datetime, timedelta
+
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import ENV_INDEX, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB_NAME, LABEL_JOB_UID
 from deepspeed_operator.controller.cache import JobCache, PodCache
@@ -7,6 +9,7 @@ from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.reconcile.pods import PodView, pod_view
 
 KEY: Key = ("ml", "pretrain")
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
 
 
 def job(version: int, uid: str = "job-1", name: str = "pretrain", namespace: str = "ml") -> DeepSpeedJob:
@@ -14,7 +17,15 @@ def job(version: int, uid: str = "job-1", name: str = "pretrain", namespace: str
     return DeepSpeedJob.model_validate({"metadata": metadata, "spec": {"training": {"script": "train.py"}}})
 
 
-def pod(version: int, index: int = 0, uid: str = "pod-1", phase: str = "Pending", attempt: int = 1) -> PodView:
+def pod(
+    version: int,
+    index: int = 0,
+    uid: str = "pod-1",
+    phase: str = "Pending",
+    attempt: int = 1,
+    *,
+    now: datetime = NOW,
+) -> PodView:
     labels = {LABEL_JOB_NAME: "pretrain", LABEL_JOB_UID: "job-1", LABEL_ATTEMPT: str(attempt), LABEL_INDEX: str(index)}
     return pod_view(
         {
@@ -23,12 +34,12 @@ def pod(version: int, index: int = 0, uid: str = "pod-1", phase: str = "Pending"
                 "name": f"pretrain-{attempt}-{index}",
                 "uid": uid,
                 "resourceVersion": str(version),
-                "creationTimestamp": "2026-11-28T00:00:00Z",
                 "labels": labels,
             },
             "spec": {"containers": [{"name": "trainer", "env": [{"name": ENV_INDEX, "value": str(index)}]}]},
             "status": {"phase": phase},
-        }
+        },
+        now,
     )
 
 
@@ -81,6 +92,17 @@ def test_a_pod_of_which_only_the_version_changes_is_no_news() -> None:
     assert [each.resource_version for each in cache.of_job(KEY)] == ["2"]
     cache.put(pod(3, phase="Running"))
     assert told == [KEY, KEY]
+
+
+def test_a_pod_keeps_when_it_was_first_seen_to_have_come_so_far() -> None:
+    cache = PodCache(lambda _: None)
+    cache.put(pod(1))
+    for version, phase, later in ((2, "Running", 5), (3, "Failed", 7), (4, "Failed", 9)):
+        cache.put(pod(version, phase=phase, now=NOW + timedelta(seconds=later)))
+        (seen,) = cache.of_job(KEY)
+        assert seen.since == NOW + timedelta(seconds=0 if phase == "Running" else 7)
+    cache.put(pod(5, uid="pod-2", phase="Failed", now=NOW + timedelta(seconds=11)))
+    assert [each.since for each in cache.of_job(KEY)] == [NOW + timedelta(seconds=11)]
 
 
 def test_pods_come_by_attempt_and_index() -> None:

@@ -12,7 +12,7 @@ from deepspeed_operator.controller.settings import LeaderSettings
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(leader, "_now", lambda: now[0])
+    monkeypatch.setattr(leader, "steady", lambda: now[0])
     return now
 
 

@@ -113,7 +113,8 @@ class Simulation:
 
     def change(self, index: int, **fields: Any) -> None:
         pod = self.pod(index)
-        self.pods[pod.name] = replace(pod, resource_version=f"{pod.resource_version}+", **fields)
+        changed = replace(pod, resource_version=f"{pod.resource_version}+", since=self.now, **fields)
+        self.pods[pod.name] = changed.after(pod)
 
     def run_all(self) -> None:
         """All pods get a node and an address, start and become ready."""
@@ -130,9 +131,12 @@ class Simulation:
         assert self.job.status.state is State.RUNNING
         return self
 
-    def end(self, index: int, exit_code: int = 0, message: str = "", reason: str = "", **fields: Any) -> None:
-        """The trainer of a pod ends, and with it the pod."""
-        ended = Termination(exit_code, None, reason or ("Error" if exit_code else "Completed"), message, self.now)
+    def end(
+        self, index: int, exit_code: int = 0, message: str = "", reason: str = "", *, ahead: float = 0, **fields: Any
+    ) -> None:
+        """The trainer of a pod ends, and with it the pod; the clock of its node is so many seconds ahead."""
+        then = self.now + timedelta(seconds=ahead)
+        ended = Termination(exit_code, None, reason or ("Error" if exit_code else "Completed"), message, then)
         phase = "Failed" if exit_code else "Succeeded"
         self.change(index, **{"phase": phase, "ready": False, "termination": ended, **fields})
 
@@ -195,9 +199,8 @@ class Simulation:
         name = manifest["metadata"]["name"]
         assert name not in self.pods, "no pod is created twice"
         stored = json.loads(json.dumps(manifest))
-        created = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        stored["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "1", "creationTimestamp": created}
-        self.pods[name] = pod_view(stored)
+        stored["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "1"}
+        self.pods[name] = pod_view(stored, self.now)
         self.writes.append(f"pod {name}")
 
     def remove(self, *names: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.plan.world import world_of
-from deepspeed_operator.reconcile.pods import pod_view
+from deepspeed_operator.reconcile.pods import moment, pod_view
 from deepspeed_operator.render.attempt import Attempt
 from tests.unit.reconcile.simulation import INSTALLATION, job
 
@@ -30,7 +30,7 @@ NODE_LOST = {"status": "False"}
 def test_a_pod_is_ready_when_its_trainer_is(condition: dict[str, Any], trainer_ready: bool, ready: bool) -> None:
     given = job(template={"spec": {"containers": [{"name": "fetch", "image": "fetch:1"}, {"name": "trainer"}]}})
     pod = Attempt(given, 1, world_of(given.spec), None, INSTALLATION).pod(0)
-    pod["metadata"] |= {"uid": "pod-1", "resourceVersion": "1", "creationTimestamp": THEN}
+    pod["metadata"] |= {"uid": "pod-1", "resourceVersion": "1"}
     pod["status"] = {
         "phase": "Running",
         "conditions": [{"type": "Ready", **condition}],
@@ -39,4 +39,4 @@ def test_a_pod_is_ready_when_its_trainer_is(condition: dict[str, Any], trainer_r
             {"name": "trainer", "ready": trainer_ready, "state": RUNS},
         ],
     }
-    assert pod_view(pod).ready is ready
+    assert pod_view(pod, moment(THEN)).ready is ready

@@ -1,0 +1,42 @@
+"""The API server's clock is an hour off the operator's, the nodes' an hour off the API server's."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from deepspeed_operator.reconcile.running import SETTLE
+from tests.faults.jobs import Jobs
+from tests.faults.proxy import Answer, Forward, Interceptor, Proxy, Request
+from tests.faults.replica import Replica
+
+
+def sets_date(ahead: timedelta) -> Interceptor:
+    async def dated(_: Request, forward: Forward) -> Answer:
+        answer = await forward()
+        return Answer(answer.status, answer.body, {"Date": format_datetime(_now() + ahead, usegmt=True)})
+
+    return dated
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_clocks_an_hour_apart(replica: Replica, jobs: Jobs, proxy: Proxy, hours: int) -> None:
+    ahead = timedelta(hours=hours)
+    proxy.intercept = sets_date(ahead)
+    replica.start()
+    jobs.apply()
+    replica.eventually(jobs.running, 20)
+    began = datetime.fromisoformat(jobs.status()["startTime"])
+    assert abs(began - _now() - ahead) < timedelta(minutes=1)
+    ended = {"exitCode": 7, "reason": "Error", "finishedAt": _now().isoformat().replace("+00:00", "Z")}
+    trainer = {"name": "trainer", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    jobs.set_pod_status("pretrain-1-1", {"containerStatuses": [{**trainer, "state": {"terminated": ended}}]})
+    told = time.monotonic()
+    replica.eventually(lambda: jobs.condition("Failed").get("status") == "True", 30)
+    assert time.monotonic() - told >= SETTLE.total_seconds() - 1
+    assert jobs.status()["failure"]["pod"] == "pretrain-1-1"
