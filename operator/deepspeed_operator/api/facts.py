@@ -33,29 +33,29 @@ class Quantization(StrEnum):
 class Lora(Model):
     """Adapters beside a frozen model."""
 
-    rank: int = Field(ge=1, le=65_536, description="Rank of the adapters.")
+    rank: int = Field(ge=1, le=65_536, description="Rank of the adapters. Example: 16")
     targets: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Atomic()] = Field(
         default=["q_proj", "v_proj"],
         min_length=1,
         max_length=16,
-        description="Linear modules of each layer that have adapters, by their names in the model. Those of Llama: "
-        "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.",
+        description="Linear modules of each layer that have adapters, by their names in the model: q_proj, k_proj, "
+        "v_proj, o_proj, gate_proj, up_proj, down_proj. Default: [q_proj, v_proj]",
     )
 
 
 class Experts(Model):
     """Layers in which a token goes through a few of many experts, as deepspeed.moe.layer.MoE makes them."""
 
-    count: int = Field(ge=1, le=65_536, description="Experts of each such layer (num_experts).")
-    layers: int = Field(ge=1, le=10_000, description="Layers with experts.")
+    count: int = Field(ge=1, le=65_536, description="Experts of each such layer (num_experts). Example: 8")
+    layers: int = Field(ge=1, le=10_000, description="Layers with experts. Example: 16")
     parameters: Count = Field(description="Parameters of one expert of one layer. Example: 176160768")
-    top_k: int = Field(default=1, ge=1, le=1024, description="Experts that a token goes to (k).")
+    top_k: int = Field(default=1, ge=1, le=1024, description="Experts that a token goes to (k). Default: 1")
     capacity_percent: int = Field(
         default=100,
         ge=1,
         le=100_000,
         description="Tokens for which experts have room, in percent of those that they share evenly: "
-        "100 × capacity_factor.",
+        "100 × capacity_factor. Default: 100",
     )
 
 
@@ -64,37 +64,55 @@ class ModelFacts(Model):
 
     from_config: Annotated[dict[str, Any], FreeForm()] | None = Field(
         default=None,
-        description="The model's config.json, as transformers writes it: model_type llama, mistral or qwen2.",
+        description="The model's config.json, as transformers writes it: model_type llama, mistral or qwen2. It gives "
+        "parameters, layers and widths. Unset: parameters says at least how many there are.",
     )
-    parameters: Count | None = Field(default=None, description="All parameters of the model. Example: 6738415616")
+    parameters: Count | None = Field(
+        default=None, description="All parameters of the model. Unset: those of fromConfig. Example: 6738415616"
+    )
     trainable_parameters: Count | None = Field(
         default=None, description="Parameters that are trained. Unset: those of lora, else assumed to be all."
     )
     experts: Experts | None = Field(
         default=None,
         description="Layers with experts, all of them trained, of a model whose parameters are given with theirs. "
-        "parallelism.expert says how many ranks divide a layer's experts.",
+        "parallelism.expert says how many ranks divide a layer's experts. Unset: no such layers.",
     )
-    lora: Lora | None = Field(default=None, description="Adapters are trained, and all of the model is frozen.")
+    lora: Lora | None = Field(
+        default=None, description="Adapters are trained, and all of the model is frozen. Unset: no adapters."
+    )
     frozen_dtype: FrozenType | None = Field(
         default=None, description="Type that frozen parameters are held in. Unset: the type that dsConfig computes in."
     )
     quantization: Quantization = Field(
         default=Quantization.NONE,
-        description="How frozen parameters of linear modules are stored, as bitsandbytes does it: Int8, NF4 or None.",
+        description="How frozen parameters of linear modules are stored, as bitsandbytes does it: Int8, NF4 or, the "
+        "default, None.",
     )
-    layers: Annotated[int, Field(ge=1, le=10_000)] | None = Field(default=None, description="Transformer layers.")
-    hidden_size: Width | None = Field(default=None, description="Width of the residual stream.")
+    layers: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        default=None,
+        description="Transformer layers. Without layers, hiddenSize and vocabulary, or fromConfig, activations are not "
+        "known and MemoryFit stays Unknown. Example: 32",
+    )
+    hidden_size: Width | None = Field(
+        default=None, description="Width of the residual stream. Unset: as for layers. Example: 4096"
+    )
     intermediate_size: Width | None = Field(
         default=None, description="Width inside the MLP. Unset: the one by which parameters come out."
     )
-    heads: Annotated[int, Field(ge=1, le=10_000)] | None = Field(default=None, description="Attention heads.")
+    heads: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        default=None, description="Attention heads. Unset: one for each 128 of hiddenSize."
+    )
     key_value_heads: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None, description="Heads of keys and values. Unset: as many as heads."
     )
-    vocabulary: Width | None = Field(default=None, description="Tokens of the vocabulary.")
+    vocabulary: Width | None = Field(
+        default=None, description="Tokens of the vocabulary. Unset: as for layers. Example: 32000"
+    )
     sequence_length: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
-        default=None, description="Tokens of a sample, the longest of a batch. Unset: assumed."
+        default=None,
+        description="Tokens of a sample, the longest of a batch. Unset: assumed to be max_position_embeddings of "
+        "fromConfig, at most 4096.",
     )
     attention: AttentionKernel | None = Field(
         default=None,

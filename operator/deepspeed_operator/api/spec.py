@@ -38,7 +38,8 @@ class Files(Model):
 
     config_map: ObjectName = Field(
         description="Name of a ConfigMap in the job's namespace. Each key becomes a file in /workspace, "
-        "which is writable and the ranks' working directory."
+        "which is writable and the ranks' working directory. Example: my-code, made by `kubectl create configmap "
+        "my-code --from-file=train.py`"
     )
 
 
@@ -49,26 +50,27 @@ class Training(Model):
         default=None,
         min_length=1,
         max_length=4096,
-        description="Path of a Python script, relative to the working directory or absolute. Example: train.py",
+        description="Path of a Python script, relative to the working directory or absolute. A job has one of script, "
+        "module and command. Example: train.py",
     )
     module: str | None = Field(
         default=None,
         min_length=1,
         max_length=4096,
-        description="Name of a Python module, run as `python -m`. Example: my_package.train",
+        description="Name of a Python module, run as `python -m`, instead of script. Example: my_package.train",
     )
     command: Annotated[list[Argument], Atomic()] | None = Field(
         default=None,
         min_length=1,
         max_length=256,
-        description="A program and its first arguments, for anything that is not a Python script or module. "
-        "With launcher Ranks every rank runs it, with launcher None every pod runs it once.",
+        description="A program and its first arguments, instead of script or module. With launcher Ranks every rank "
+        "runs it, with launcher None every pod runs it once. Example, with launcher None: [torchrun, train.py]",
     )
     args: Annotated[list[Argument], Atomic()] = Field(
         default=[],
         max_length=1024,
         description="Arguments of the program. $(NAME) is replaced by the rank's variable NAME, $$(NAME) stays as "
-        "$(NAME). Example: [--deepspeed, $(DEEPSPEED_CONFIG)]",
+        "$(NAME). Default: none. Example: [--deepspeed, $(DEEPSPEED_CONFIG)]",
     )
     config_path: str = Field(
         default=CONFIG_PATH,
@@ -76,40 +78,46 @@ class Training(Model):
         max_length=1024,
         pattern=r"^/[^:]*[^/:]$",
         description="Absolute path at which the ranks find dsConfig as a JSON file; it may cover a file of the image. "
-        "The variable DEEPSPEED_CONFIG holds this path.",
+        f"The variable DEEPSPEED_CONFIG holds this path. Default: {CONFIG_PATH}",
     )
     integration: Integration = Field(
         default=Integration.NONE,
         description="The framework that calls DeepSpeed: sets the variables by which it finds the configuration. "
-        "Accelerate: ACCELERATE_USE_DEEPSPEED and ACCELERATE_DEEPSPEED_CONFIG_FILE; "
-        "Lightning: PL_DEEPSPEED_CONFIG_PATH; None: nothing (the Hugging Face Trainer takes the path as an argument).",
+        "Accelerate: ACCELERATE_USE_DEEPSPEED and ACCELERATE_DEEPSPEED_CONFIG_FILE. Lightning: "
+        "PL_DEEPSPEED_CONFIG_PATH. None, the default: nothing; the Hugging Face Trainer takes the path as an argument.",
     )
     launcher: Launcher = Field(
         default=Launcher.RANKS,
-        description="Who starts the ranks. Ranks: the operator's agent starts slotsPerNode processes a pod, with RANK, "
-        "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set. DeepSpeed: the image's `deepspeed` command line, "
-        "with the job's hostfile. None: the command runs once a pod and starts its ranks itself (torchrun, "
-        "accelerate launch); NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT and PET_* are set.",
+        description="Who starts the ranks. Ranks, the default: the operator's agent starts slotsPerNode processes a "
+        "pod, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set. DeepSpeed: the image's `deepspeed` "
+        "command line, with the job's hostfile. None: the command runs once a pod and starts its ranks itself "
+        "(torchrun, accelerate launch); NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT and PET_* are "
+        "set.",
     )
     python: str = Field(
         default="python3",
         min_length=1,
         max_length=1024,
-        description="The ranks' Python interpreter, by name or absolute path. Example: /opt/conda/bin/python",
+        description="The ranks' Python interpreter, by name or absolute path. Default: python3. Example: "
+        "/opt/conda/bin/python",
     )
-    files: Files | None = Field(default=None, description="Files put into the ranks' working directory.")
+    files: Files | None = Field(
+        default=None,
+        description="Files put into the ranks' working directory, which then is /workspace. Unset: the program is in "
+        "the image or on a volume, and the working directory is the image's.",
+    )
 
 
 class ConfigSource(Model):
     """A ds_config in a ConfigMap."""
 
-    config_map: ObjectName = Field(description="Name of a ConfigMap in the job's namespace.")
+    config_map: ObjectName = Field(description="Name of a ConfigMap in the job's namespace. Example: my-ds-config")
     key: str = Field(
         default=CONFIG_FILE,
         min_length=1,
         max_length=253,
         pattern=r"^[-._a-zA-Z0-9]+$",
-        description="Key whose value is the DeepSpeed configuration, as JSON.",
+        description=f"Key whose value is the DeepSpeed configuration, as JSON or hjson. Default: {CONFIG_FILE}",
     )
 
 
@@ -120,10 +128,11 @@ class Parallelism(Model):
     """How the program divides its ranks besides data parallelism."""
 
     tensor: Degree | None = Field(
-        default=None, description="Ranks that share each layer. Unset: as dsConfig says (tensor_parallel), else 1."
+        default=None,
+        description="Ranks that share each layer. Unset: tensor_parallel.autotp_size of dsConfig, else 1.",
     )
     pipeline: Degree | None = Field(
-        default=None, description="Stages that the layers are spread over by a deepspeed.PipelineModule. Unset: 1."
+        default=None, description="Stages over which a deepspeed.PipelineModule spreads the layers. Unset: 1."
     )
     sequence: Degree | None = Field(
         default=None,
@@ -131,7 +140,8 @@ class Parallelism(Model):
     )
     expert: Degree | None = Field(
         default=None,
-        description="Ranks that the experts of a mixture are spread over. Unset: as dsConfig says, else 1.",
+        description="Ranks over which the experts of a mixture are spread. Unset: expert_parallel.autoep_size of "
+        "dsConfig, else 1.",
     )
 
 
@@ -165,10 +175,10 @@ class Network(Model):
 
     profile: NetworkProfile = Field(
         default=NetworkProfile.AUTO,
-        description="The fabric that carries the collectives. Auto: nothing is set, the library chooses. Every other "
-        "profile adds what its fabric needs to the pods (variables, resources, capabilities, volumes, sidecars) and "
-        "makes a fabric that is missing an error instead of a slow network. What the template, the image or env "
-        "already say stays. docs/network.md lists them.",
+        description="The fabric that carries the collectives. Auto, the default: nothing is set, the library "
+        "chooses. Every other profile adds what its fabric needs to the pods (variables, resources, capabilities, "
+        "volumes, sidecars) and makes a fabric that is missing an error instead of a slow network. What the "
+        "template, the image or env already say stays. docs/network.md lists them.",
     )
     interface: str | None = Field(
         default=None,
@@ -185,23 +195,25 @@ class Network(Model):
         max_length=64,
         description="Variables of the collective library, set for the trainer container. They win over the profile "
         "and interface; spec.template's env wins over them. Unknown, misspelt and dangerous ones are listed in "
-        "status.findings. Example: {NCCL_DEBUG: INFO}",
+        "status.findings. Default: none. Example: {NCCL_DEBUG: INFO}",
     )
     require: bool = Field(
         default=False,
         description="True ends the run with reason TransportMismatch when NCCL reports that it does not use the "
-        "profile's fabric: TCP where the profile is one of RDMA. False: a finding and a Warning event say so.",
+        "profile's fabric: TCP where the profile is one of RDMA. False, the default: a finding and a Warning event "
+        "say so.",
     )
     preflight: Preflight = Field(
         default=Preflight.NONE,
         description="Bandwidth: before the ranks start, all-reduces of 1 to 256 MiB are measured with torch in the "
         "job's own image, over nccl on GPUs (NVIDIA, AMD), else gloo (to 64 MiB); up to half a minute. "
-        "status.transport has the result.",
+        "status.transport has the result. None, the default: nothing is measured.",
     )
     minimum_bus_bandwidth: Annotated[int | str, IntOrString(QUANTITY_PATTERN)] | None = Field(
         default=None,
         description="Bytes a second. The run fails with reason PreflightFailed where preflight measures less bus "
-        "bandwidth: 2(n-1)/n times the bytes of an all-reduce of n ranks, divided by its time. Example: 100G",
+        "bandwidth: 2(n-1)/n times the bytes of an all-reduce of n ranks, divided by its time. Unset: any is enough. "
+        "Example: 100G",
     )
 
 
@@ -213,7 +225,7 @@ class Lifecycle(Model):
         ge=10,
         le=604_800,
         description="The attempt fails if its ranks do not all run this many seconds after it began: unschedulable "
-        "pods, images that cannot be pulled and peers that never answer end here.",
+        "pods, images that cannot be pulled and peers that never answer end here. Default: 1800",
     )
 
 
@@ -252,22 +264,23 @@ class DeepSpeedJobSpec(Model):
         default=1,
         ge=1,
         le=10_000,
-        description="Number of pods. Each is one host of the DeepSpeed hostfile and runs slotsPerNode ranks.",
+        description="Number of pods, each a host of the DeepSpeed hostfile with slotsPerNode ranks. Default: 1",
     )
     slots_per_node: int | None = Field(
         default=None,
         ge=1,
         le=1024,
         description="Ranks per pod, usually the GPUs of a node. Unset: the accelerator limit of the template's trainer "
-        "container (nvidia.com/gpu and others), else 1. If the template sets no accelerator limit, nvidia.com/gpu is "
-        "limited to this number; a limit of 0 in the template means: train on CPU.",
+        "container (nvidia.com/gpu and others), else 1. Set, it becomes the limit of nvidia.com/gpu where the template "
+        "has no accelerator limit; a limit of 0 in the template means: train on CPUs. Example: 8",
     )
     image: str | None = Field(
         default=None,
         min_length=1,
         max_length=1024,
         description="Image of the trainer container; short for spec.template.spec.containers[].image. It needs "
-        "python3 (3.8 or newer), PyTorch and DeepSpeed, and nothing of the operator.",
+        "python3 (3.8 or newer), PyTorch and DeepSpeed, and nothing of the operator. Unset: the template's, else the "
+        "chart's worker.image. Example: registry.example.com/team/llm:1.4",
     )
     training: Annotated[Training, EXACTLY_ONE_PROGRAM, LAUNCHER_NONE_NEEDS_COMMAND, LAUNCHER_DEEPSPEED_NEEDS_PYTHON] = (
         Field(description="The program that every rank runs.")
@@ -275,63 +288,71 @@ class DeepSpeedJobSpec(Model):
     ds_config: Annotated[dict[str, Any], FreeForm()] | None = Field(
         default=None,
         description="The DeepSpeed configuration, as its documentation writes it in JSON. It reaches the ranks key for "
-        "key. train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × data-parallel size.",
+        "key. train_batch_size = train_micro_batch_size_per_gpu × gradient_accumulation_steps × data-parallel size. "
+        "Without it and dsConfigFrom the program configures DeepSpeed, and nothing is judged. Example: "
+        "{train_micro_batch_size_per_gpu: 8, bf16: {enabled: true}, zero_optimization: {stage: 2}}",
     )
     ds_config_from: ConfigSource | None = Field(
         default=None,
-        description="Takes the DeepSpeed configuration from a ConfigMap. It is read once a run.",
+        description="Takes the DeepSpeed configuration from a ConfigMap, instead of dsConfig. It is read once a run.",
     )
     deepspeed_version: str | None = Field(
         default=None,
         max_length=64,
         pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([-+.]?[a-zA-Z0-9]+)*$",
-        description="DeepSpeed version in the image. The agent compares it with what it finds; a difference is listed "
-        "in status.findings. Example: 0.19.8",
+        description="DeepSpeed version in the image, by which dsConfig is judged. The agent compares it with what it "
+        "finds; a difference is listed in status.findings. Unset: that of the chart's worker.image in its jobs, else "
+        "unknown, and only what every version refuses is an error. Example: 0.19.8",
     )
     parallelism: Parallelism | None = Field(
         default=None,
         description="How the program divides its ranks, where dsConfig does not say it: the batch arithmetic depends "
-        "on it.",
+        "on it. Unset: as dsConfig says, else all ranks are data-parallel.",
     )
     model: ModelFacts | None = Field(
-        default=None, description="Facts about the model, by which its memory is computed before it runs."
+        default=None,
+        description="Facts about the model, by which memory and step time are computed: the condition MemoryFit and "
+        "status.plan. Unset: neither is. docs/memory.md",
     )
     gpu_memory: Annotated[int | str, IntOrString(QUANTITY_PATTERN)] | None = Field(
         default=None,
-        description="Memory of one GPU. Unset: taken from template's node selector or affinity, where it names a GPU "
-        "(nvidia.com/gpu.memory, nvidia.com/gpu.product, cloud.google.com/gke-accelerator), else from such labels of "
-        "the nodes, if the operator may read them. Example: 80Gi",
+        description="Memory of one GPU, in bytes or as a quantity. Unset: taken from template's node selector or "
+        "affinity, where it names a GPU (nvidia.com/gpu.memory, nvidia.com/gpu.product, "
+        "cloud.google.com/gke-accelerator), else from such labels of the nodes, if the operator may read them. "
+        "Example: 80Gi",
     )
     admission: Admission = Field(
         default=Admission.ALWAYS,
         description="RequireFit refuses a job that for sure needs more memory than its GPUs have (condition MemoryFit "
-        "False). Always does not. Where it is Unknown, the job runs.",
+        "False); where that is Unknown, the job runs. Always, the default, refuses none.",
     )
     network: Annotated[Network, REQUIRE_NEEDS_FABRIC, MINIMUM_NEEDS_PREFLIGHT] | None = Field(
-        default=None, description="How the ranks reach each other."
+        default=None, description="How the ranks reach each other. Unset: as their libraries choose."
     )
     shared_memory: Annotated[int | str, IntOrString(QUANTITY_PATTERN)] | None = Field(
         default=None,
-        description="Size limit of /dev/shm, which NCCL, gloo and data loaders use. Unset: as much as the trainer "
-        "container's memory limit; without one, the node's. Example: 16Gi",
+        description="Size limit of /dev/shm, which NCCL, gloo and data loaders use; what is in it counts as the pod's "
+        "memory. Unset: the trainer container's memory limit; without one, the node's. Example: 16Gi",
     )
     template: Annotated[dict[str, Any], FreeForm()] | None = Field(
         default=None,
         description="A PodTemplateSpec for the pods: resources, volumes, sidecars, tolerations and everything else, "
         "passed on untouched. The trainer container is the one named `trainer`, or the only one. Its args, "
-        "restartPolicy, hostname, subdomain, nodeName and activeDeadlineSeconds belong to the operator.",
+        "restartPolicy, hostname, subdomain, nodeName and activeDeadlineSeconds belong to the operator. Unset: one "
+        "container named trainer, on CPUs unless slotsPerNode is set. Example: "
+        "{spec: {containers: [{name: trainer, resources: {limits: {nvidia.com/gpu: 8}}}]}}",
     )
     suspend: bool = Field(
         default=False,
         description="True deletes the pods and frees their GPUs; false afterwards begins a new attempt of the run. "
-        "A result that arrives first wins.",
+        "A result that arrives first wins. Default: false",
     )
-    lifecycle: Lifecycle | None = Field(default=None, description="Limits in time.")
+    lifecycle: Lifecycle | None = Field(default=None, description="Limits in time. Unset: their defaults.")
     run_id: str = Field(
         default="",
         max_length=64,
-        description="Change it to run a finished job again, or to replace a running run by a new one: no rename, "
-        "no delete.",
+        description="Any text. Change it to run a finished job again, or to replace a running run by a new one: no "
+        "rename, no delete. Default: empty. Example: second-try",
     )
 
     @property

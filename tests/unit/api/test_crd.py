@@ -1,5 +1,6 @@
 """The CRD follows from the models, and is structural as the API server demands."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -89,6 +90,14 @@ def test_every_field_is_described() -> None:
     for path, node in OURS.items():
         if path and not path.endswith(("[]", "{}")):
             assert len(node.get("description", "").split()) > 1, path
+
+
+def test_an_optional_field_of_spec_says_what_holds_without_it() -> None:
+    """`kubectl explain` shows no defaults."""
+    for path, node in OURS.items():
+        parent, _, name = path.rpartition(".")
+        if parent.startswith(".spec") and name not in OURS[parent].get("required", []) and not name.endswith("{}"):
+            assert re.search(r"\b([Dd]efault|Unset|Without|instead of|one of)\b", node["description"]), path
 
 
 def test_lists_are_bounded_and_say_who_owns_their_items() -> None:
