@@ -101,7 +101,9 @@ def _calibrated(arguments: argparse.Namespace, model: Model, world: World, links
     try:
         measured = fabrics(lines)
         if not measured:
-            raise UnknownCircumstancesError(f"{arguments.calibration} has no measured fabric")
+            raise UnknownCircumstancesError(
+                f"{arguments.calibration} has no measured fabric: name what bench/gpu/calibration.yaml wrote"
+            )
         fabric: str = arguments.fabric or (measured[0] if len(measured) == 1 else "")
         if fabric not in measured:
             raise UnknownCircumstancesError(f"--fabric must be one of {', '.join(measured)}")
@@ -113,7 +115,8 @@ def _calibrated(arguments: argparse.Namespace, model: Model, world: World, links
         raise UnknownCircumstancesError(message) from error
     if found.model.parameters != model.parameters:
         raise UnknownCircumstancesError(
-            f"{arguments.calibration} is of a model of {found.model.parameters:,} parameters, not {model.parameters:,}"
+            f"{arguments.calibration} is of a model of {found.model.parameters:,} parameters, not "
+            f"{model.parameters:,}: measure this one, or leave --calibration out"
         )
     return found.costs if world.nodes == 1 else found.costs.within(links.inside)
 

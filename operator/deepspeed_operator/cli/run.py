@@ -80,7 +80,8 @@ def _the_job(contents: Sequence[Content]) -> Item:
     jobs = [item for content in contents for item in content.items if item.is_job]
     if len(jobs) != 1:
         names = ", ".join(str(object_at(values(item.root), "metadata").get("name")) for item in jobs)
-        raise UnfitError(f"one job runs at a time, and the files have {names}" if jobs else "there is no DeepSpeedJob")
+        many = f"one job runs at a time, and the files have {names}: name the file of one"
+        raise UnfitError(many if jobs else "there is no DeepSpeedJob in the files: name one that has a job")
     return jobs[0]
 
 
@@ -96,7 +97,8 @@ def _judged(item: Item, contents: list[Content], options: Options) -> Judged:
     judged = judge_job(item, contents, replace(options, accelerator=here), _THIS_MACHINE)
     source = object_at(spec, "dsConfigFrom")
     if source and judged.job is not None and judged.job.spec.ds_config_from is None:
-        raise UnfitError(f"ConfigMap {source.get('configMap')} of spec.dsConfigFrom is in none of the files")
+        name = source.get("configMap")
+        raise UnfitError(f"ConfigMap {name} of spec.dsConfigFrom is in none of the files: name its file, too")
     return judged
 
 

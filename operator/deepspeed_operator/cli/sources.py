@@ -14,6 +14,7 @@ from deepspeed_operator.dsconfig.hjson import parse_hjson
 from deepspeed_operator.dsconfig.tree import Document, Node, Problem, Problems, Text, Unreadable, plain
 
 STDIN: Final = "-"
+_WRITE: Final = "Write a DeepSpeedJob or a configuration."
 _LARGEST: Final = 16 * 1024 * 1024
 _MANIFEST: Final = re.compile(r"^(---|(apiVersion|kind)[ \t]*:)", re.MULTILINE)
 # YAML is written for everything: a configuration has one of these, or it would not need to be one.
@@ -63,7 +64,7 @@ def read(name: str) -> Content:
     """Read a file, or standard input for `-`; raise Unreadable where it is neither job nor configuration."""
     data = _bytes(name)
     if len(data) > _LARGEST:
-        raise Unreadable(f"larger than {_LARGEST // 2**20} MiB")
+        raise Unreadable(f"larger than {_LARGEST // 2**20} MiB", fix="Name a job or a configuration.")
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -87,7 +88,7 @@ def source_of(name: str, text: str) -> Source:
 def content_of(source: Source) -> Content:
     """Sort the documents of a source."""
     if not source.text.content.strip():
-        raise PlacedUnreadable(source, Unreadable("the file is empty"))
+        raise PlacedUnreadable(source, Unreadable("the file is empty", fix=_WRITE))
     try:
         documents = _documents(source)
     except Unreadable as error:
@@ -97,7 +98,7 @@ def content_of(source: Source) -> Content:
         for single in _listed(document):
             _sort(content, single)
     if not content.items and not content.others and not content.config_maps:
-        raise PlacedUnreadable(source, Unreadable("there is no document in the file"))
+        raise PlacedUnreadable(source, Unreadable("there is no document in the file", fix=_WRITE))
     return content
 
 
@@ -127,7 +128,7 @@ def _bytes(name: str) -> bytes:
         with Path(name).open("rb") as file:
             return file.read(_LARGEST + 1)
     except OSError as error:
-        raise Unreadable(error.strerror or str(error)) from None
+        raise Unreadable(error.strerror or str(error), fix="Name a file that can be read, or -.") from None
 
 
 def _listed(document: Document) -> Iterator[Document]:

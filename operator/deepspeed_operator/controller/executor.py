@@ -103,6 +103,7 @@ class Executor:
             _log.warning("%s/%s is left: %s", job.metadata.namespace, job.metadata.name, error)
         except Exception as error:
             message = f"The operator could not go on and tries again: {type(error).__name__}: {error}"
+            message += ". If this stays, its log says where it comes from."
             self.events.record(job, [JobEvent("Warning", "ReconcileError", message)])
             raise
         return False

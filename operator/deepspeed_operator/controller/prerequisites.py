@@ -47,7 +47,7 @@ async def _problem(client: Client) -> str | None:
         kinds = []
     if any(kind["name"] == PLURAL for kind in kinds):
         return None
-    return f"the API server does not serve {PLURAL} of {API_VERSION}: apply the CRD"
+    return f"the API server does not serve {PLURAL} of {API_VERSION}: apply the CRD, crds/deepspeedjobs.yaml"
 
 
 def server_version(text: str) -> tuple[int, int]:

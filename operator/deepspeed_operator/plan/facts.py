@@ -39,7 +39,7 @@ def model_of(facts: ModelFacts) -> Model:
     elif facts.parameters is not None:
         model = replace(declared(facts.parameters), shape=_shape(facts))
     else:
-        raise UnknownModelError("neither parameters nor fromConfig is given")
+        raise UnknownModelError("neither parameters nor fromConfig is given: write one of them")
     if facts.experts is not None:
         model = replace(model, experts=_experts(facts, facts.experts))
     if facts.lora is not None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Level, State, Workers, World
 from deepspeed_operator.reconcile.actions import FindGpus, JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
-from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished
+from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished, sentence
 from deepspeed_operator.reconcile.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import Observed
@@ -70,7 +70,8 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
     if spec.suspend:
         # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
         run |= {**_begun(observed), "attempt_time": None}
-        verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods of the run before end.")
+        words = "spec.suspend is true: the pods of the run before end. Set it to false to begin."
+        verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
         return state(
             observed,
             verdict,
@@ -142,7 +143,7 @@ def _trial(observed: Observed, judged: Judgement, installation: Installation) ->
         return ask()
     reason = Reason.TEMPLATE_REJECTED if trial.invalid else Reason.PODS_REFUSED
     hint = "Correct spec.template" if trial.invalid else "Correct spec.template, or what refuses it; it is tried again"
-    words = f"The API server refuses the job's pods, nothing was created: {trial.refusal} {hint}."
+    words = f"The API server refuses the job's pods, nothing was created: {sentence(trial.refusal)} {hint}."
     verdict = Verdict(State.INVALID, reason, words)
     return state(observed, verdict, check_at=retry_at, changes={"findings": list(judged.findings)})
 

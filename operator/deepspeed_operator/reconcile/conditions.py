@@ -76,6 +76,11 @@ class Statement:
     message: str
 
 
+def sentence(words: str) -> str:
+    """End somebody else's words, which may or may not have a full stop, with one."""
+    return f"{words.rstrip(' .')}."
+
+
 def condition(status: DeepSpeedJobStatus, kind: ConditionType) -> Condition | None:
     """Return the condition of this type, if it was ever set."""
     return next((each for each in status.conditions if each.type == kind), None)

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.status import Failure
-from deepspeed_operator.reconcile.conditions import Reason
+from deepspeed_operator.reconcile.conditions import Reason, sentence
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.pods import PodView
 
@@ -29,6 +29,14 @@ _REMEDIES = {
     "a smaller micro batch, activation checkpointing, less offload to the CPU.",
     Reason.EVICTED: "Set memory and ephemeral-storage requests in spec.template; run again with another spec.runId.",
     Reason.POD_DELETED: "Run again with another spec.runId.",
+    Reason.CONTAINER_KILLED: "Look at the events of its node for want of memory; run again with another spec.runId.",
+    Reason.CONTAINER_FAILED: "Read its log in status.failure: an entrypoint of the image may have failed before the "
+    "agent; run again with another spec.runId.",
+    Reason.INIT_CONTAINER_FAILED: "Read its log; correct it in spec.template, and run again with another spec.runId.",
+    Reason.STARTUP_DEADLINE_EXCEEDED: "Remove that, or raise the deadline; run again with another spec.runId.",
+    "WorldMismatch": "Remove it from the image or from spec.template; run again with another spec.runId.",
+    "Terminated": "Look for a drain, a preemption or a person; run again with another spec.runId.",
+    "AgentError": "Please report it with the pod's log; run again with another spec.runId.",
     "TransportMismatch": "See docs/transport.md for what keeps NCCL from it; run again with another spec.runId.",
     "PreflightFailed": "Look at the network, or at the log in status.failure; run again with another spec.runId.",
     "PeerLost": "Look at the node; run again with another spec.runId.",
@@ -97,7 +105,7 @@ def gone_pods(gang: Gang) -> Failure:
 def headline(failure: Failure) -> str:
     """Return the failure in one line with what to do next, for a condition."""
     cause = failure.message.partition("\n")[0]
-    return f"{cause}. {_REMEDIES.get(failure.reason, DEFAULT_REMEDY)}"
+    return f"{sentence(cause)} {_REMEDIES.get(failure.reason, DEFAULT_REMEDY)}"
 
 
 def _ended(pods: tuple[PodView, ...]) -> dict[str, datetime]:

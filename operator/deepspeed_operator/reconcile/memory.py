@@ -18,6 +18,10 @@ from deepspeed_operator.reconcile.gpus import known_gpus
 from deepspeed_operator.reconcile.observed import Observed
 
 _REASONS: Final = {Fit.YES: "Fits", Fit.NO: "DoesNotFit", Fit.UNKNOWN: "NotCertain"}
+_HOW_TO_KNOW: Final = {
+    "spec.gpuMemory": " Write it, or let the operator read the nodes' labels (the chart's readNodes).",
+    "spec.deepspeedVersion": " Write it.",
+}
 _OUT_OF_MEMORY: Final = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory")
 # In PyTorch's words, up to 2.0 and since: (GPU 0; 79.15 GiB total capacity; 77.02 GiB already allocated; …
 _SIZE: Final = r"([0-9.]+) ([GM]iB)"
@@ -36,7 +40,7 @@ def stated(
     pod = list(_of_the_pod(case, spec, slots)) if isinstance(case, Case) else []
     planned = plan_memory(case, gpus)
     if isinstance(planned, Missing):
-        said = Statement("Unknown", "NotKnown", f"{planned.path}: {planned.why}.")
+        said = Statement("Unknown", "NotKnown", f"{planned.path}: {planned.why}.{_HOW_TO_KNOW.get(planned.path, '')}")
         fix = "Correct spec.model, or remove it."
         wrong = Finding(level=Level.WARNING, path=planned.path, message=f"{planned.why}.", fix=fix)
         return said, [wrong] if planned.wrong else pod

@@ -11,7 +11,7 @@ from deepspeed_operator.reconcile.failure import agent_message, first_failure
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.pods import PodView
-from deepspeed_operator.reconcile.running import complete, continue_attempt, delete, fail, result_of
+from deepspeed_operator.reconcile.running import SUSPENDING, complete, continue_attempt, delete, fail, result_of
 from deepspeed_operator.reconcile.statement import state
 from deepspeed_operator.render.installation import Installation
 
@@ -86,8 +86,7 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
         for pod in (alive or tuple(gang.pods.values()))
         if pod.deleted_at is None
     )
-    verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end.")
-    return state(observed, verdict, gang=gang, actions=(*removals, *delete(gang.late)))
+    return state(observed, SUSPENDING, gang=gang, actions=(*removals, *delete(gang.late)))
 
 
 def _ended_by_suspension(pod: PodView) -> bool:

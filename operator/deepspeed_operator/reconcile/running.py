@@ -5,7 +5,7 @@ from typing import Final
 
 from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
 from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome
-from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true, sentence
 from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.memory import ask_configuration, explained
@@ -26,6 +26,9 @@ from deepspeed_operator.reconcile.transport import News, at_the_end, news, repor
 from deepspeed_operator.render.installation import Installation
 
 _REFUSALS: Final[dict[str, State]] = {Reason.NAME_CONFLICT: State.INVALID, Reason.PODS_REFUSED: State.STARTING}
+SUSPENDING: Final = Verdict(
+    State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end. Set it to false for a new attempt."
+)
 # After the first pod fails its peers end within 5 s and may turn out to have failed first.
 SETTLE: Final = timedelta(seconds=12)
 
@@ -42,8 +45,7 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
             return fail(observed, gang, first_failure(gang))
         return unchanged(observed, *delete(gang.late), check_at=settled_at)
     if observed.job.spec.suspend:
-        verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end.")
-        return state(observed, verdict, gang=gang, check_at=observed.now, changes={"attempt_time": None})
+        return state(observed, SUSPENDING, gang=gang, check_at=observed.now, changes={"attempt_time": None})
     advance = _running if is_true(observed.job.status, ConditionType.RUNNING) else _starting
     return advance(observed, gang, installation)
 
@@ -148,10 +150,13 @@ def _refused(observed: Observed, gang: Gang) -> Outcome | None:
         return None
     made = tuple(gang.pods.values())
     if refusal.reason == Reason.NAME_CONFLICT:
-        words = f"{refusal.message} Delete or rename it, or give the job another name."
+        words = f"{sentence(refusal.message)} Delete or rename it, or give the job another name."
         verdict = Verdict(State.INVALID, Reason.NAME_CONFLICT, words)
     else:
-        words = f"The API server refuses the pods; none is kept, and they are tried again: {refusal.message}"
+        words = (
+            f"The API server refuses the pods; none is kept, and they are tried again: {sentence(refusal.message)} "
+            "Make room in the quota, or correct spec.template or what refuses it."
+        )
         verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
     check_at = min(max(refusal.retry_at, observed.now), deadline(observed, gang))
     return state(observed, verdict, actions=delete((*made, *gang.late)), check_at=check_at)
@@ -188,6 +193,7 @@ def _waiting_for(gang: Gang) -> Verdict:
     where = ", ".join(f"{pod.name} on node {pod.node or '?'}" for pod in old[:5])
     more = f" and {len(old) - 5} more" if len(old) > 5 else ""
     words = f"Attempt {gang.attempt} begins when the old pods have ended, so that no two write: {where}{more}."
+    words += " If a node is gone for good, delete it: kubectl delete node NODE."
     return Verdict(State.STARTING, Reason.WAITING_FOR_OLD_PODS, words)
 
 

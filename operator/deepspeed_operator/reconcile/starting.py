@@ -15,7 +15,7 @@ from deepspeed_operator.reconcile.actions import (
     ReadAgent,
     ReadConfigMap,
 )
-from deepspeed_operator.reconcile.conditions import Reason, Verdict
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, sentence
 from deepspeed_operator.reconcile.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
@@ -111,8 +111,8 @@ def obstacle(gang: Gang) -> Verdict | None:
             return Verdict(
                 State.STARTING,
                 Reason.UNSCHEDULABLE,
-                f"pod {pod.name} cannot be scheduled: {pod.unschedulable} It starts when a node has room; or lower "
-                "spec.slotsPerNode, or the requests in spec.template.",
+                f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} It starts when a node has room; or "
+                "lower spec.slotsPerNode, or the requests in spec.template.",
             )
         if pod.waiting_reason is not None:
             return _cannot_start(pod)
@@ -126,12 +126,13 @@ def _cannot_start(pod: PodView) -> Verdict:
         return Verdict(
             State.STARTING,
             Reason.IMAGE_PULL_FAILED,
-            f"{where} cannot pull its image: {words or pod.waiting_reason}. Correct spec.image or the pull secret.",
+            f"{where} cannot pull its image: {sentence(words or pod.waiting_reason)} Correct spec.image or the pull "
+            "secret.",
         )
     return Verdict(
         State.STARTING,
         Reason.CONTAINER_CANNOT_START,
-        f"{where} cannot start: {pod.waiting_reason}: {pod.waiting_message}. Correct spec.template.",
+        f"{where} cannot start: {sentence(f'{pod.waiting_reason}: {pod.waiting_message}')} Correct spec.template.",
     )
 
 

@@ -147,7 +147,7 @@ def test_a_pod_that_the_api_server_refuses_on_trial_is_never_created(
     simulation.settle()
     accepted = simulation.condition(ConditionType.ACCEPTED)
     assert (accepted.status, accepted.reason) == ("False", reason)
-    assert "spec.containers[0].ports: Required value" in accepted.message
+    assert "spec.containers[0].ports: Required value. Correct spec.template" in accepted.message
     assert not simulation.pods
     simulation.trial_refusal = None
     simulation.wait(again_after)
@@ -160,7 +160,7 @@ def test_a_refusal_on_the_way_keeps_no_half_gang_and_is_tried_again() -> None:
     simulation.settle()
     running_condition = simulation.condition(ConditionType.RUNNING)
     assert running_condition.reason == "PodsRefused"
-    assert "exceeded quota: gpus" in running_condition.message
+    assert "exceeded quota: gpus. Make room in the quota, or correct" in running_condition.message
     assert all(pod.deleted_at for pod in simulation.pods.values())
     simulation.end(0, 137)
     simulation.settle()
@@ -185,6 +185,17 @@ def test_a_refusal_that_goes_on_is_written_once_though_it_is_tried_again_and_the
     simulation.remove(*simulation.pods)
     simulation.step()
     assert simulation.writes.count("status") == written
+
+
+@pytest.mark.parametrize("last_words", ["ValueError: no data", "ValueError: no data."])
+def test_what_to_do_next_follows_the_cause_after_one_full_stop(last_words: str) -> None:
+    simulation = running()
+    simulation.end(0, 1, agent_says(0, 0, 1, signature=last_words))
+    simulation.end(1, 1, agent_says(0, 0, 1, signature=last_words))
+    simulation.settle()
+    assert (
+        "ValueError: no data. Correct the cause, then run again" in simulation.condition(ConditionType.FAILED).message
+    )
 
 
 def test_the_failing_rank_is_named_with_pod_node_code_and_log() -> None:

@@ -157,7 +157,7 @@ def _why(fabric: Profile) -> str:
 def _shared_memory_size(spec: DeepSpeedJobSpec) -> str:
     limit = object_at(trainer_of(spec.template), "resources", "limits").get("memory")
     if spec.shared_memory is None and limit is None:
-        return "half of the node's memory, as no memory limit is set"
+        return "up to the node's memory, as no memory limit is set"
     return f"{spec.shared_memory}" if spec.shared_memory else f"{limit}, the memory limit"
 
 
