@@ -167,8 +167,11 @@ class Namespace:
     def _items(self, path: str) -> list[Json]:
         return self.cluster.api.request("GET", path)["items"]
 
+    def all_events(self) -> list[Json]:
+        return self._items(self.path("events"))
+
     def events(self, job: str) -> list[Json]:
-        return [event for event in self._items(self.path("events")) if event["involvedObject"]["name"] == job]
+        return [event for event in self.all_events() if event["involvedObject"]["name"] == job]
 
     def edit(self, name: str, **spec: Any) -> None:
         self.cluster.api.request("PATCH", self.path("deepspeedjobs", name), {"spec": spec})
@@ -191,8 +194,6 @@ class Namespace:
                 lines.append(self.log(pod["metadata"]["name"])[-1500:])
             except CommandError as error:
                 lines.append(str(error)[:300])
-        events = (
-            event for event in self._items(self.path("events")) if event["involvedObject"]["name"].startswith(name)
-        )
+        events = (event for event in self.all_events() if event["involvedObject"]["name"].startswith(name))
         lines += [f"event {event['reason']}: {event['message']}" for event in events]
         return "\n".join(lines)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.cluster import Cluster
+from tests.consoles import ROOT, hold
 from tests.images import bases, images, pruning, registry
 from tests.images.buildah import buildah, container
 from tests.images.commands import CommandError, run
@@ -21,6 +22,8 @@ for module in pkgutil.walk_packages(deepspeed_operator.__path__, "deepspeed_oper
         print(module.name)
 """
 STEPS = Path(__file__).parent / "steps.py"
+# Of what `dsjob run` prints, without findings and DeepSpeed's own lines.
+SHOWN = re.compile(r"\[dsjob\] |\[deepspeed-operator\] rank |(\[rank \d\] )?rank \d")
 
 
 class Opened:
@@ -104,6 +107,17 @@ def test_the_worker_keeps_nothing_of_the_machine_that_built_it(worker: Opened) -
     assert not any(path.read_bytes() for path in (worker.root / "run" / "secrets").glob("*"))
     assert not (worker.root / "etc" / "pip.conf").exists()
     assert not any((worker.root / "root" / ".cache").glob("*"))
+
+
+def test_dsjob_run_prints_in_the_worker_what_its_page_shows(worker: Opened, pytestconfig: pytest.Config) -> None:
+    def printed(command: str) -> str:
+        assert command.startswith("dsjob ")
+        program = "PYTHONPATH=operator PYTHONDONTWRITEBYTECODE=1 python3 -m deepspeed_operator.cli.main"
+        line = f"cd /checkout && {program} {command.removeprefix('dsjob ')} || true"
+        said, mark, log = worker.run(line, f"--volume={ROOT}:/checkout:ro").partition("The last lines of ")
+        return "\n".join([*filter(SHOWN.match, said.splitlines()), *(mark + log).splitlines()])
+
+    assert hold("docs/run.md", printed, pytestconfig, varies=True) == 2
 
 
 def test_the_hugging_face_libraries_work_with_the_workers_pytorch() -> None:

@@ -1,0 +1,42 @@
+"""The README shows what a user sees."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.consoles import ROOT, hold
+from tests.e2e.kube import Namespace, eventually
+
+
+def all_said(namespace: Namespace) -> bool:
+    """Whether each job has come to its end, and its last event is written."""
+    jobs = namespace.jobs()
+    ends = {(job.body["metadata"]["name"], job.reason("Ready")) for job in jobs if job.holds("Complete", "Stalled")}
+    told = {(event["involvedObject"]["name"], event["reason"]) for event in namespace.all_events()}
+    return len(ends) == len(jobs) and ends <= told
+
+
+def test_readme_shows_what_kubectl_prints(
+    make_namespace: Callable[..., Namespace], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    namespace = make_namespace("readme")
+    cluster = namespace.cluster
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_bytes(cluster.kubeconfig.read_bytes())
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": f"{cluster.bin}:{os.environ['PATH']}"}
+
+    def shell(command: str) -> str:
+        return subprocess.run(
+            ["bash", "-c", command], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+
+    def printed(command: str) -> str:
+        output = shell(command)
+        eventually(lambda: all_said(namespace), lambda: f"the jobs end after {command}", 120)
+        return output
+
+    shell(f"kubectl config set-context --current --namespace={namespace.name}")
+    assert hold("README.md", printed, pytestconfig, varies=True) == 9
