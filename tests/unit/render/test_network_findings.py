@@ -150,7 +150,7 @@ def said_of(profile: str, trainer: dict[str, Any] | None = None, **others: Any) 
 
 def test_what_a_profile_needs_of_the_namespace_the_node_and_the_memory_is_said() -> None:
     said = said_of("InfiniBand")[Level.ADVICE]
-    for words in ("Pod Security level privileged", "capability IPC_LOCK", "memlock", "/dev/shm (here: half"):
+    for words in ("Pod Security level privileged", "capability IPC_LOCK", "memlock", "/dev/shm (here: up to the node"):
         assert words in said
     limited = {"resources": {"limits": {"nvidia.com/gpu": 8, "rdma/ib": 1, "memory": "512Gi"}}}
     assert "/dev/shm (here: 512Gi" in said_of("InfiniBand", limited)[Level.ADVICE]
