@@ -57,8 +57,7 @@ _UTILIZATION: Final = 0.4
 # Bytes that pass through a GPU's memory for each parameter, as measured on an H200; most of it is copies.
 _UPDATE: Final = {Work.WHOLE: 210, Work.DIVIDED: 250, Work.ROOTED: 250, Work.GATHERED: 250}
 _REDUCTION: Final = {Work.WHOLE: 35, Work.DIVIDED: 30, Work.ROOTED: 30, Work.GATHERED: 0}
-# Of Python, whatever the GPU: for each tensor that is put into a bucket, that is gathered, for each module visited.
-_BUCKETED: Final = {Work.WHOLE: 0.0, Work.DIVIDED: 120e-6, Work.ROOTED: 120e-6, Work.GATHERED: 0.0}
+# Of Python, whatever the GPU: for each tensor that stage 3 gathers, for each module that it visits.
 _GATHER: Final = 360e-6
 _MODULE: Final = 690e-6
 
@@ -66,16 +65,12 @@ _MODULE: Final = 690e-6
 def assumed(model: Model, device: Device, links: Links, *, tokens: int, declared: float | None = None) -> Costs:
     """Return costs that nobody measured; `declared`: the seconds of a sample's two passes, as a user says."""
     sample = declared if declared is not None else flops(model, tokens) / (device.flops * _UTILIZATION)
-    tensors = len({tensor.name for module in model.modules for tensor in module if tensor.trained})
     facts = [Fact("optimizer step, bytes moved a parameter", _UPDATE[Work.WHOLE], Source.ASSUMED)]
     if declared is None:
         facts.insert(0, Fact("share of the GPU's peak", _UTILIZATION, Source.ASSUMED))
     return Costs(
         sample=sample,
-        reduction={
-            work: size / device.memory_rate + _BUCKETED[work] * tensors / max(1, model.trained)
-            for work, size in _REDUCTION.items()
-        },
+        reduction={work: size / device.memory_rate for work, size in _REDUCTION.items()},
         update={work: size / device.memory_rate for work, size in _UPDATE.items()},
         gather=_GATHER,
         module=_MODULE,

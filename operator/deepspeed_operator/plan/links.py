@@ -9,7 +9,8 @@ from deepspeed_operator.plan.terms import ALL_REDUCE, REDUCE, Term
 
 # Reduces to single roots do not fill a link both ways: so much longer than their bytes took over TCP between two H100s.
 _REDUCES: Final = 1.3
-# Of a sum by ring; a collective that was not measured takes as long as its share of an all-reduce.
+# A collective that was not measured takes as long as its share of an all-reduce, but reduces to single roots as long as
+# all of it: 0.9 to 1.1 between two H200s, by NVLink and by sockets.
 _HALF: Final = 0.5
 
 
@@ -51,7 +52,7 @@ class Sweep:
     def _call(self, collective: str, size: float) -> float:
         points = self.points.get(collective)
         if not points:
-            return self._call(ALL_REDUCE, size) * _HALF
+            return self._call(ALL_REDUCE, size) * (1 if collective == REDUCE else _HALF)
         # Beyond what was measured, seconds grow as between the last two sizes.
         right = min(max(1, bisect_left(points, (size, 0.0))), len(points) - 1)
         (smaller, less), (larger, more) = points[right - 1], points[right]

@@ -92,7 +92,7 @@ def test_reduces_to_single_ranks_gain_a_quarter_of_the_step() -> None:
 def test_on_nvlink_to_reduce_once_a_step_is_the_fastest() -> None:
     best = advised(around(NVLINK))[0]
     assert best.change.values["zero_optimization.stage"] in (0, 1)
-    assert 1.15 < (best.gain or 0) < 1.5
+    assert 1.1 < (best.gain or 0) < 1.25
 
 
 def test_every_alternative_keeps_the_global_batch_or_says_that_it_grows_and_comes_last() -> None:
