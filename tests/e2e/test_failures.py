@@ -90,6 +90,12 @@ CASES = {
 NEVER_ON_A_NODE = {"unschedulable"}
 
 
+def beside_a_sidecar_that_ends(code: int) -> Case:
+    """Ranks that succeed a while after the sidecar has ended."""
+    exporter = {"name": "exporter", "command": ["python3", "-c", f"exit({code})"]}
+    return Case("", (), ("sleep=5",), options={"pod": {"containers": [exporter]}})
+
+
 @dataclass(frozen=True)
 class Ended:
     namespace: Namespace
@@ -113,7 +119,8 @@ def ended(make_namespace: Callable[..., Namespace], image: Callable[[str], str])
 
     succeeding = manifest("sidecar-succeeds", CASES["sidecar"])
     succeeding["spec"]["training"]["args"] = []
-    manifests = [succeeding, *(manifest(name, case) for name, case in CASES.items())]
+    beside = (manifest(f"sidecar-exits-{code}", beside_a_sidecar_that_ends(code)) for code in (0, 1))
+    manifests = [succeeding, *beside, *(manifest(name, case) for name, case in CASES.items())]
 
     def run(job: Json) -> Job:
         name = job["metadata"]["name"]
@@ -170,6 +177,18 @@ def test_peers_end_with_the_failing_rank_and_carry_its_cause(ended: Ended) -> No
 def test_a_sidecar_that_never_ends_keeps_no_job_from_success(ended: Ended) -> None:
     assert ended.jobs["sidecar-succeeds"].outcome == "Complete", ended.namespace.report("sidecar-succeeds")
     assert any("sidecar" in finding["message"] for finding in ended.jobs["sidecar-succeeds"].status["findings"])
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_sidecar_that_has_ended_changes_nothing_about_a_job_that_succeeds(ended: Ended, code: int) -> None:
+    name = f"sidecar-exits-{code}"
+    job, report = ended.jobs[name], ended.namespace.report(name)
+    assert job.outcome == "Complete", report
+    assert job.status["workers"] == {"ready": 0, "active": 0, "succeeded": 2, "failed": 0}, report
+    for pod in ended.namespace.pods(name):
+        ends = {each["name"]: each["state"]["terminated"] for each in pod["status"]["containerStatuses"]}
+        assert {each: end["exitCode"] for each, end in ends.items()} == {"trainer": 0, "exporter": code}
+        assert ends["exporter"]["finishedAt"] < ends["trainer"]["finishedAt"]
 
 
 @pytest.mark.parametrize("name", ["sidecar", "sidecar-succeeds"])

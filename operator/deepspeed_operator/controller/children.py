@@ -2,14 +2,21 @@
 
 import hashlib
 import json
+import logging
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.clock import steady
 from deepspeed_operator.controller.contents import contains, merged
 from deepspeed_operator.controller.errors import ApiError
-from deepspeed_operator.controller.memory import JobMemory
+from deepspeed_operator.controller.memory import Ensured, JobMemory
 from deepspeed_operator.controller.ownership import Owner, described, owner
 from deepspeed_operator.controller.resources import CONFIG_MAPS, Json, Resource, resource_of
+
+# A child is believed in for so long: while its job is being started it is doubted again and again.
+TRUSTED_SECONDS = 15.0
+
+_log = logging.getLogger(__name__)
 
 
 class TryAgainSoonError(Exception):
@@ -29,25 +36,28 @@ class NamespaceTerminatingError(Exception):
     """Nothing can be made in this namespace any more."""
 
 
-async def ensure(client: Client, job: DeepSpeedJob, memory: JobMemory, manifest: Json) -> None:
-    """Make the object exist with at least this content.
+async def ensure(client: Client, job: DeepSpeedJob, memory: JobMemory, manifest: Json, *, doubted: bool) -> None:
+    """Make the object exist with at least this content; where that is doubted, look although it was there before.
 
     Raises RefusedError, TryAgainSoonError or NamespaceTerminatingError if it does not.
     """
     name = manifest["metadata"]["name"]
     identity = manifest["kind"], name
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-    if memory.ensured.get(identity) == digest:
+    known = memory.ensured.get(identity)
+    if known is not None and known.digest == digest and not (doubted and steady() - known.at > TRUSTED_SECONDS):
         return
     resource = resource_of(manifest)
     # Of an attempt that this process began there is nothing yet: post at once. Else somebody may have: read first.
-    unknown = memory.begun_attempt == job.status.attempt and identity not in memory.ensured
+    unknown = memory.begun_attempt == job.status.attempt and known is None
     live = None if unknown else await read(client, resource, job.metadata.namespace, name)
     if live is None:
+        if known is not None:
+            _log.warning("%s %s/%s is gone and is made again", manifest["kind"], job.metadata.namespace, name)
         live = await _create(client, job, resource, manifest)
     if live is not None:
         await _adjust(client, job, resource, live, manifest)
-    memory.ensured[identity] = digest
+    memory.ensured[identity] = Ensured(digest, steady())
 
 
 async def _create(client: Client, job: DeepSpeedJob, resource: Resource, manifest: Json) -> Json | None:

@@ -182,8 +182,8 @@ class Executor:
 
     async def _do_one(self, job: DeepSpeedJob, memory: JobMemory, action: Action) -> None:
         match action:
-            case Ensure(manifest):
-                await ensure(self.client, job, memory, manifest)
+            case Ensure(manifest, doubted):
+                await ensure(self.client, job, memory, manifest, doubted=doubted)
             case CreatePods(_, pods):
                 memory.facts = replace(memory.facts, refusal=None)
                 await self.creation.create(job, pods)

@@ -12,13 +12,21 @@ FIRST_RETRY = timedelta(seconds=5)
 LONGEST_RETRY = timedelta(minutes=5)
 
 
+@dataclass(frozen=True, slots=True)
+class Ensured:
+    """A child that was there with this content at a moment of the steady clock."""
+
+    digest: str
+    at: float
+
+
 @dataclass(slots=True)
 class JobMemory:
     """Of one job, by its uid."""
 
     uid: str
     facts: Facts = field(default_factory=Facts)
-    ensured: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])  # kind, name → digest
+    ensured: dict[tuple[str, str], Ensured] = field(default_factory=dict[tuple[str, str], Ensured])  # by kind, name
     removed: set[str] = field(default_factory=set[str])  # ConfigMaps of earlier attempts
     begun_attempt: int | None = None  # recorded by this process, so that its children cannot exist before
     refusals: int = 0

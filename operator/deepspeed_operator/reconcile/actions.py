@@ -71,6 +71,7 @@ class Ensure:
     """Make the object exist with at least this content. A foreign owner fills `facts.refusal` (NameConflict)."""
 
     manifest: Manifest
+    doubted: bool = False  # something is not as it should be: perhaps somebody has deleted it since it was made
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CANNOT_START = "ContainerCannotStart"
+    VOLUMES_NOT_READY = "VolumesNotReady"
 
     RUNNING = "Running"
     SUSPENDING = "Suspending"

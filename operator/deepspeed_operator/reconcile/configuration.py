@@ -49,7 +49,7 @@ def configuration(observed: Observed) -> Configuration | ReadConfigMap | Unusabl
     if spec.ds_config_from is None:
         return None
     source = spec.ds_config_from
-    content = _as_of_now(observed, source.config_map)
+    content = as_of_now(observed, source.config_map)
     if isinstance(content, ReadConfigMap):
         return content
     if content.data is None:
@@ -114,7 +114,7 @@ def missing_files(observed: Observed) -> ReadConfigMap | Finding | None:
     files = observed.job.spec.training.files
     if files is None:
         return None
-    content = _as_of_now(observed, files.config_map)
+    content = as_of_now(observed, files.config_map)
     if isinstance(content, ReadConfigMap):
         return content
     if content.data is None:
@@ -122,7 +122,8 @@ def missing_files(observed: Observed) -> ReadConfigMap | Finding | None:
     return None
 
 
-def _as_of_now(observed: Observed, config_map: str) -> ConfigMapContent | ReadConfigMap:
+def as_of_now(observed: Observed, config_map: str) -> ConfigMapContent | ReadConfigMap:
+    """Return what the ConfigMap has, as seconds ago at most, or the question to ask first."""
     content = observed.facts.config_maps.get(config_map)
     if content is None:
         return ReadConfigMap(config_map)

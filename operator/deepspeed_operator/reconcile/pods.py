@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum, auto
 from typing import Any
 
 from deepspeed_operator.api.names import (
@@ -13,7 +14,18 @@ from deepspeed_operator.api.names import (
     LABEL_JOB_UID,
 )
 
+# Kueue and others take it away when it is the pod's turn.
+_GATED = "SchedulingGated"
 _FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+class Stage(Enum):
+    """How far a pod has come, as far as anything waits for the next step."""
+
+    UNSCHEDULED = auto()
+    BEING_SET_UP = auto()
+    SET_UP = auto()
+    FINISHED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +55,12 @@ class PodView:
     address: str | None
     phase: str
     ready: bool  # the trainer: sidecars and readiness gates keep no ranks from running
-    since: datetime  # when it was first seen to have finished, or not to have: nodes have clocks of their own
+    since: datetime  # when it was first seen at this stage: nodes have clocks of their own
     deleted_at: datetime | None
     reason: str  # the pod's own, such as Evicted
     message: str
     unschedulable: str | None  # the scheduler's words
+    set_up: bool  # False where its node says that it has yet to mount volumes and make a network
     waiting_container: str | None  # the container that cannot start, with the kubelet's reason and words
     waiting_reason: str | None
     waiting_message: str | None
@@ -59,6 +72,14 @@ class PodView:
     def finished(self) -> bool:
         """Whether no process of the trainer can run any more."""
         return self.termination is not None or self.phase in _FINISHED_PHASES
+
+    @property
+    def stage(self) -> Stage:
+        if self.finished:
+            return Stage.FINISHED
+        if self.node is None:
+            return Stage.UNSCHEDULED
+        return Stage.SET_UP if self.set_up else Stage.BEING_SET_UP
 
     @property
     def released(self) -> bool:
@@ -76,8 +97,8 @@ class PodView:
         return self.finished and not self.succeeded
 
     def after(self, earlier: "PodView | None") -> "PodView":
-        """Return this view with the `since` of an earlier one, if that saw the pod as far as it is now."""
-        if earlier is None or (earlier.uid, earlier.finished) != (self.uid, self.finished):
+        """Return this view with the `since` of an earlier one, if that saw the pod at the same stage."""
+        if earlier is None or (earlier.uid, earlier.stage) != (self.uid, self.stage):
             return self
         return replace(self, since=earlier.since)
 
@@ -94,6 +115,9 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
     of_trainer = statuses.get(trainer, {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     scheduled = conditions.get("PodScheduled", {})
+    unscheduled = scheduled.get("status") == "False" and scheduled.get("reason") != _GATED
+    phase = status.get("phase", "Pending")
+    set_up = phase != "Pending" or conditions.get("PodReadyToStartContainers", {}).get("status") != "False"
     trainer_ended = _termination(of_trainer.get("state", {}))
     failed_init = _failed_init(status) if trainer_ended is None else None
     waiting = _waiting([*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])])
@@ -108,13 +132,14 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         index=int(labels[LABEL_INDEX]),
         node=spec.get("nodeName"),
         address=status.get("podIP"),
-        phase=status.get("phase", "Pending"),
+        phase=phase,
         ready=of_trainer.get("ready", False) and not _lost_with_its_node(conditions.get("Ready", {})),
         since=now,
         deleted_at=moment(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
         reason=status.get("reason", ""),
         message=status.get("message", ""),
-        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else None,
+        unschedulable=scheduled.get("message", "") if unscheduled else None,
+        set_up=set_up,
         waiting_container=waiting[0] if waiting else None,
         waiting_reason=waiting[1] if waiting else None,
         waiting_message=waiting[2] if waiting else None,

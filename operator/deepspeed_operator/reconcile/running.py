@@ -4,10 +4,11 @@ from datetime import timedelta
 from typing import Final
 
 from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
-from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome
+from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true, sentence
 from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline
 from deepspeed_operator.reconcile.gang import Gang
+from deepspeed_operator.reconcile.lateness import is_late, next_look, without_volumes
 from deepspeed_operator.reconcile.memory import ask_configuration, explained
 from deepspeed_operator.reconcile.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.plan import ask_plan, with_plan
@@ -132,15 +133,19 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     if gang.missing and gang.old_pods_that_may_write:
         return state(observed, _waiting_for(gang), gang=gang, actions=removals, check_at=until)
     actions: tuple[Action, ...] = removals
-    verdict = obstacle(gang)
-    if gang.missing:
+    verdict, late, look_at = obstacle(gang), is_late(observed, gang), next_look(observed, gang)
+    if gang.missing or late:
         made = children(observed, gang, installation)
         if isinstance(made, Verdict):
             verdict = made
         else:
             actions = (*actions, *made)
-    actions = (*actions, *addresses(observed, gang, installation))
-    return state(observed, _steady(observed, gang, verdict), gang=gang, actions=actions, check_at=until)
+    actions = (*actions, *addresses(observed, gang, installation, doubted=late))
+    lacking = without_volumes(observed, gang) if late and verdict is None else None
+    if isinstance(lacking, ReadConfigMap):
+        return unchanged(observed, *actions, lacking)
+    verdict, check_at = _steady(observed, gang, verdict or lacking), min(until, look_at or until)
+    return state(observed, verdict, gang=gang, actions=actions, check_at=check_at)
 
 
 def _refused(observed: Observed, gang: Gang) -> Outcome | None:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.names import config_map_name
-from deepspeed_operator.api.status import Level, State
+from deepspeed_operator.api.status import ConditionType, Level, State
 from deepspeed_operator.plan.ports import ports
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import (
@@ -15,7 +15,7 @@ from deepspeed_operator.reconcile.actions import (
     ReadAgent,
     ReadConfigMap,
 )
-from deepspeed_operator.reconcile.conditions import Reason, Verdict, sentence
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, sentence
 from deepspeed_operator.reconcile.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
@@ -31,6 +31,8 @@ _LONGEST_SILENCE: Final = 4  # an agent that never answers is asked every 2^4 ×
 _PULL_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 )
+_NO_ROOM: Final = "It starts when a node has room; or lower spec.slotsPerNode, or the requests in spec.template."
+_NO_CLAIM: Final = "It starts when the claim can be used: create or correct it, or correct spec.template."
 
 
 def children(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...] | Verdict:
@@ -40,18 +42,16 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
         return (source,)
     if isinstance(source, Verdict):
         return source
+    attempt = _attempt(observed, gang, source, installation)
+    needed = Ensure(attempt.service(), doubted=True), Ensure(attempt.config_map(), doubted=True)
+    if not gang.missing:
+        return needed
     wrong = _made_wrong(observed, installation)
     if wrong is not None:
         return wrong
-    attempt = _attempt(observed, gang, source, installation)
-    actions: list[Action] = [
-        Ensure(attempt.service()),
-        Ensure(attempt.config_map()),
-        CreatePods(gang.attempt, tuple(attempt.pod(index) for index in gang.missing)),
-    ]
-    if gang.attempt > 1:
-        actions.append(DeleteConfigMap(config_map_name(gang.job, gang.attempt - 1)))
-    return tuple(actions)
+    pods = CreatePods(gang.attempt, tuple(attempt.pod(index) for index in gang.missing))
+    old = (DeleteConfigMap(config_map_name(gang.job, gang.attempt - 1)),) if gang.attempt > 1 else ()
+    return (*needed, pods, *old)
 
 
 def _made_wrong(observed: Observed, installation: Installation) -> Verdict | None:
@@ -68,13 +68,15 @@ def _made_wrong(observed: Observed, installation: Installation) -> Verdict | Non
     return Verdict(State.STARTING, Reason.INVALID_SPEC, words + hint)
 
 
-def addresses(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...]:
+def addresses(
+    observed: Observed, gang: Gang, installation: Installation, *, doubted: bool = False
+) -> tuple[Action, ...]:
     """Return what publishes the pods' addresses under the names of the hostfile."""
     known = gang.addresses
     if not known:
         return ()
     attempt = _attempt(observed, gang, None, installation)
-    return tuple(Ensure(each) for each in attempt.endpoint_slices(known))
+    return tuple(Ensure(each, doubted) for each in attempt.endpoint_slices(known))
 
 
 def _attempt(observed: Observed, gang: Gang, source: Configuration | None, installation: Installation) -> Attempt:
@@ -108,12 +110,9 @@ def obstacle(gang: Gang) -> Verdict | None:
         if pod.finished:
             continue
         if pod.unschedulable is not None:
-            return Verdict(
-                State.STARTING,
-                Reason.UNSCHEDULABLE,
-                f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} It starts when a node has room; or "
-                "lower spec.slotsPerNode, or the requests in spec.template.",
-            )
+            hint = _NO_CLAIM if "persistentvolumeclaim" in pod.unschedulable.lower() else _NO_ROOM
+            words = f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} {hint}"
+            return Verdict(State.STARTING, Reason.UNSCHEDULABLE, words)
         if pod.waiting_reason is not None:
             return _cannot_start(pod)
     return None
@@ -152,9 +151,11 @@ def deadline(observed: Observed, gang: Gang) -> datetime:
 def not_running_in_time(observed: Observed, gang: Gang) -> str:
     """Return, for people, why the startup deadline passed."""
     seconds = observed.job.spec.startup_deadline_seconds
-    held_up = obstacle(gang)
+    held_up, said = obstacle(gang), condition(observed.job.status, ConditionType.RUNNING)
     if held_up is not None:
         why = held_up.message
+    elif said is not None and said.reason == Reason.VOLUMES_NOT_READY:
+        why = said.message
     elif gang.missing:
         why = f"{len(gang.missing)} of {gang.nodes} pods could not be created"
     else:

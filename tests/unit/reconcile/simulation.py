@@ -61,6 +61,7 @@ class Simulation:
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     pods: dict[str, PodView] = field(default_factory=dict[str, PodView])
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict[tuple[str, str], dict[str, Any]])
+    ensured: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict[tuple[str, str], dict[str, Any]])
     config_maps: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     facts: Facts = field(default_factory=Facts)
     events: list[JobEvent] = field(default_factory=list[JobEvent])
@@ -121,7 +122,7 @@ class Simulation:
         for pod in list(self.pods.values()):
             if pod.attempt == self.job.status.attempt:
                 started = {"node": f"node{pod.index}", "address": f"10.0.0.{pod.index + 1}"}
-                self.pods[pod.name] = replace(pod, phase="Running", ready=True, **started)
+                self.change(pod.index, phase="Running", ready=True, **started)
 
     def train(self) -> Self:
         """The job begins, all its pods run, and it says so."""
@@ -169,8 +170,11 @@ class Simulation:
             case ConfirmMissing(names):
                 missing = frozenset(name for name in names if name not in self.pods)
                 self.facts = replace(self.facts, confirmed_missing=missing)
-            case Ensure(manifest):
+            case Ensure(manifest, doubted):
                 key = (manifest["kind"], manifest["metadata"]["name"])
+                if not doubted and self.ensured.get(key) == manifest:
+                    return
+                self.ensured[key] = manifest
                 if self.objects.get(key) != manifest:
                     self.objects[key] = manifest
                     self.writes.append("/".join(key))

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.plan.world import world_of
-from deepspeed_operator.reconcile.pods import moment, pod_view
+from deepspeed_operator.reconcile.pods import PodView, Stage, moment, pod_view
 from deepspeed_operator.render.attempt import Attempt
 from tests.unit.reconcile.simulation import INSTALLATION, job
 
@@ -29,14 +30,41 @@ NODE_LOST = {"status": "False"}
 )
 def test_a_pod_is_ready_when_its_trainer_is(condition: dict[str, Any], trainer_ready: bool, ready: bool) -> None:
     given = job(template={"spec": {"containers": [{"name": "fetch", "image": "fetch:1"}, {"name": "trainer"}]}})
+    containers = [
+        {"name": "fetch", "ready": False, "state": ENDED},
+        {"name": "trainer", "ready": trainer_ready, "state": RUNS},
+    ]
+    status = {"phase": "Running", "conditions": [{"type": "Ready", **condition}], "containerStatuses": containers}
+    assert viewed(given, status).ready is ready
+
+
+def viewed(given: DeepSpeedJob, status: dict[str, Any], **spec: str) -> PodView:
     pod = Attempt(given, 1, world_of(given.spec), None, INSTALLATION).pod(0)
     pod["metadata"] |= {"uid": "pod-1", "resourceVersion": "1"}
-    pod["status"] = {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", **condition}],
-        "containerStatuses": [
-            {"name": "fetch", "ready": False, "state": ENDED},
-            {"name": "trainer", "ready": trainer_ready, "state": RUNS},
-        ],
-    }
-    assert pod_view(pod, moment(THEN)).ready is ready
+    return pod_view({**pod, "spec": {**pod["spec"], **spec}, "status": status}, moment(THEN))
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"), [("Unschedulable", "no room"), ("SchedulerError", "no room"), ("SchedulingGated", None)]
+)
+def test_the_schedulers_words_are_kept_but_for_a_queues_gate(reason: str, words: str | None) -> None:
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": reason, "message": "no room"}
+    pod = viewed(job(), {"phase": "Pending", "conditions": [scheduled]})
+    assert (pod.unschedulable, pod.stage) == (words, Stage.UNSCHEDULED)
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready_to_start", "stage"),
+    [
+        ("Pending", [], Stage.SET_UP),
+        ("Pending", [{"status": "False"}], Stage.BEING_SET_UP),
+        ("Pending", [{"status": "True"}], Stage.SET_UP),
+        ("Running", [{"status": "False"}], Stage.SET_UP),
+        ("Failed", [{"status": "False"}], Stage.FINISHED),
+    ],
+)
+def test_a_pod_is_being_set_up_only_while_its_node_says_so(
+    phase: str, ready_to_start: list[dict[str, Any]], stage: Stage
+) -> None:
+    conditions = [{"type": "PodReadyToStartContainers", **each} for each in ready_to_start]
+    assert viewed(job(), {"phase": phase, "conditions": conditions}, nodeName="node0").stage is stage

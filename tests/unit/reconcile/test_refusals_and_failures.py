@@ -255,7 +255,8 @@ def test_a_gang_whose_peers_do_not_end_is_failed_after_a_while_and_removed() -> 
 @pytest.mark.parametrize(
     ("fields", "reason", "words"),
     [
-        ({"unschedulable": "0/2 nodes are available."}, "Unschedulable", "0/2 nodes are available."),
+        ({"unschedulable": "0/2 nodes are available."}, "Unschedulable", "It starts when a node has room"),
+        ({"unschedulable": 'persistentvolumeclaim "data" not found'}, "Unschedulable", "create or correct it"),
         (
             {"waiting_container": "trainer", "waiting_reason": "ErrImagePull", "waiting_message": "not found"},
             "ImagePullFailed",

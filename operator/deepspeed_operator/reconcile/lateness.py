@@ -1,0 +1,86 @@
+"""Pods that do not come up though nobody says why: the kubelet tells of volumes in Events alone, which are not read."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import State
+from deepspeed_operator.api.untyped import Json, object_at, objects_at
+from deepspeed_operator.reconcile.actions import ReadConfigMap
+from deepspeed_operator.reconcile.conditions import Reason, Verdict
+from deepspeed_operator.reconcile.configuration import as_of_now
+from deepspeed_operator.reconcile.gang import Gang
+from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.pods import PodView, Stage
+
+# A node that has all it needs takes a few seconds to set a pod up; the agents as long to find each other.
+_LATE: Final = timedelta(seconds=20)
+_KINDS: Final = {"secret": "Secret", "configMap": "ConfigMap", "persistentVolumeClaim": "PersistentVolumeClaim"}
+_OF_THE_NODE: Final = frozenset({"emptyDir", "downwardAPI", "serviceAccountToken"})
+
+
+def is_late(observed: Observed, gang: Gang) -> bool:
+    """Whether pods take so long that what they need may have been deleted."""
+    late_at = _late_at(gang)
+    return late_at is not None and late_at <= observed.now
+
+
+def next_look(observed: Observed, gang: Gang) -> datetime | None:
+    """Return when pods will be late, and late ones are looked at again; None if none can be."""
+    late_at = _late_at(gang)
+    return late_at and (late_at if late_at > observed.now else observed.now + _LATE)
+
+
+def _late_at(gang: Gang) -> datetime | None:
+    waiting = [pod for pod in gang.pods.values() if not (pod.finished or pod.ready or pod.waiting_reason)]
+    # One that runs waits for those that do not: only when all do should the ranks begin.
+    all_run = not gang.missing and all(pod.phase == "Running" or pod.finished for pod in gang.pods.values())
+    begun = [pod.since for pod in waiting if all_run or pod.stage is Stage.BEING_SET_UP]
+    return min(begun) + _LATE if begun else None
+
+
+def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap | None:
+    """Return what the first late pod that is being set up may lack, or the question to ask first."""
+    pod = next((pod for _, pod in sorted(gang.pods.items()) if _lacks_something(pod, observed.now)), None)
+    if pod is None:
+        return None
+    unsure: list[str] = []
+    for kind, name in dict.fromkeys(_needed(observed.job.spec)):
+        if kind != "ConfigMap":
+            unsure.append(f"{kind} {name}")
+            continue
+        content = as_of_now(observed, name)
+        if isinstance(content, ReadConfigMap):
+            return content
+        if content.data is None:
+            return _waits(pod, f"there is no ConfigMap {name}; create it.")
+    if not unsure:
+        return None
+    words = f"perhaps one is missing of {', '.join(unsure)}. `kubectl describe pod {pod.name}` shows what it waits for."
+    return _waits(pod, words)
+
+
+def _lacks_something(pod: PodView, now: datetime) -> bool:
+    return pod.stage is Stage.BEING_SET_UP and pod.since + _LATE <= now
+
+
+def _waits(pod: PodView, words: str) -> Verdict:
+    where = f"pod {pod.name} on node {pod.node}"
+    return Verdict(State.STARTING, Reason.VOLUMES_NOT_READY, f"{where} waits for its volumes: {words}")
+
+
+def _needed(spec: DeepSpeedJobSpec) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of what the pods' volumes come from; a volume of another kind by its own name."""
+    if spec.training.files is not None:
+        yield "ConfigMap", spec.training.files.config_map
+    for volume in objects_at(spec.template, "spec", "volumes"):
+        projected = objects_at(volume, "projected", "sources")
+        for kind, source in (pair for part in projected or [volume] for pair in part.items()):
+            if kind == "name" or kind in _OF_THE_NODE or object_at(source).get("optional"):
+                continue
+            yield _KINDS.get(kind, "volume"), _name(object_at(source)) or str(volume.get("name"))
+
+
+def _name(source: Json) -> str:
+    return next((str(source[key]) for key in ("secretName", "claimName", "name") if key in source), "")
