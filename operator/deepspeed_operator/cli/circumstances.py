@@ -33,15 +33,37 @@ def define(parser: argparse.ArgumentParser) -> None:
     model = parser.add_mutually_exclusive_group()
     model.add_argument("--model", metavar="FILE", help="the model's Hugging Face config.json, instead of spec.model")
     model.add_argument("--parameters", type=positive, metavar="N", help="the model's parameters, such as 7e9")
-    parser.add_argument("--sequence", type=within(1, 10**9 - 1), metavar="TOKENS", help="tokens of a sample")
-    parser.add_argument("--gpu", choices=DEVICES, metavar="NAME", help=f"one of {', '.join(DEVICES)}")
-    parser.add_argument("--gpu-memory", type=positive, metavar="GIB", help="memory of a GPU, where it is another")
-    parser.add_argument("--interconnect", type=positive, metavar="GB/S", help="between GPUs of a node, each way")
+    parser.add_argument(
+        "--sequence",
+        type=within(1, 10**9 - 1),
+        metavar="TOKENS",
+        help="tokens of a sample; else spec.model's, else 4096",
+    )
+    parser.add_argument(
+        "--gpu", choices=DEVICES, metavar="NAME", help=f"one of {', '.join(DEVICES)}; else {USUAL.name}"
+    )
+    parser.add_argument("--gpu-memory", type=positive, metavar="GIB", help="memory of a GPU; else that of --gpu")
+    parser.add_argument(
+        "--interconnect",
+        type=positive,
+        metavar="GB/S",
+        help="between GPUs of a node, each way; else 65 %% of the GPU's links",
+    )
     names = ", ".join(NETWORKS)
-    parser.add_argument("--network", type=_network, metavar="GB/S", help=f"of a node, each way; or one of {names}")
-    parser.add_argument("--micro-step", type=positive, metavar="SECONDS", help="a micro batch's two passes, alone")
-    parser.add_argument("--calibration", metavar="FILE", help="measured by bench/gpu for this model and fabric")
-    parser.add_argument("--fabric", metavar="NAME", help="which fabric of the calibration connects the ranks")
+    parser.add_argument(
+        "--network",
+        type=_network,
+        metavar="GB/S",
+        help=f"of a node, each way; or one of {names}; else no time is told of jobs with more than one node",
+    )
+    parser.add_argument(
+        "--micro-step",
+        type=positive,
+        metavar="SECONDS",
+        help="forward and backward pass of a micro batch, without network; else by the GPU's data sheet",
+    )
+    parser.add_argument("--calibration", metavar="FILE", help="what bench/gpu measured of this model and fabric")
+    parser.add_argument("--fabric", metavar="NAME", help="which fabric of the calibration, if it has several")
 
 
 def model_from(arguments: argparse.Namespace, job: Mapping[str, Any]) -> Model:

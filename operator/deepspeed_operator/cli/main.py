@@ -35,7 +35,11 @@ def main(arguments: list[str]) -> int:
             command.set_defaults(run=module.run)
     parsed = parser.parse_args(arguments)
     if parsed.version:
-        print(import_module("importlib.metadata").version("deepspeed-operator"))
+        packages = import_module("importlib.metadata")
+        try:
+            print(packages.version("deepspeed-operator"))
+        except packages.PackageNotFoundError:
+            print("of a checkout that is not installed")
         return 0
     if chosen is None:
         parser.print_help()

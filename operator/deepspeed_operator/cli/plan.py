@@ -38,8 +38,8 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE")
     define_circumstances(parser)
     degrees.define(parser)
-    parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="pods, instead of the job's number")
-    parser.add_argument("--slots", type=within(1, 1024), metavar="N", help="GPUs per pod, instead of the job's number")
+    parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="pods, instead of spec.nodes")
+    parser.add_argument("--slots", type=within(1, 1024), metavar="N", help="GPUs per pod, instead of spec.slotsPerNode")
     parser.add_argument(
         "--deepspeed-version", type=version_number, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
     )
@@ -52,6 +52,10 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Say what a step costs and what would cost less."""
+    senseless = _senseless(arguments)
+    if senseless:
+        print(f"dsjob plan: {senseless}", file=sys.stderr)
+        return UNREADABLE
     try:
         content = read(arguments.file)
     except Unreadable as error:
@@ -74,6 +78,16 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(*(line for each in planned for line in (*lines(each), "")), sep="\n")
     return FINE if planned and not unplanned else NOT_PLANNED
+
+
+def _senseless(arguments: argparse.Namespace) -> str | None:
+    if arguments.in_place and arguments.apply is None:
+        return "--in-place writes the alternative of --apply N: add it."
+    if arguments.fabric is not None and arguments.calibration is None:
+        return "--fabric names a fabric in a calibration: add --calibration FILE."
+    if arguments.micro_step is not None and arguments.calibration is not None:
+        return "--calibration has measured what --micro-step says: leave one of them out."
+    return None
 
 
 def _all(content: Content, arguments: argparse.Namespace) -> tuple[list[Planned], list[str]]:
@@ -99,11 +113,11 @@ def _planned(index: int, report: Report, arguments: argparse.Namespace) -> Plann
     """Return the plan, or why there is none."""
     batch, world = report.batch, report.world
     if world is None or report.count(Level.ERROR):
-        return "it has errors: see dsjob validate"
+        return "it has errors, which dsjob validate lists"
     written = values(report.item.root)
     config = object_at(written, "spec", "dsConfig") if report.item.is_job else written
     if not config or batch is None or batch.micro_per_gpu is None or batch.accumulation is None:
-        return "its configuration, or the batch sizes in it, are not in the file"
+        return "its configuration, or the batch sizes in it, are not in the file: plan one that has them"
     spec = object_at(written, "spec") if report.item.is_job else {}
     model = model_from(arguments, spec)
     judge = judge_of(report.version or WORKER_DEEPSPEED)
@@ -129,7 +143,9 @@ def _apply(arguments: argparse.Namespace, content: Content, planned: list[Planne
     found = [each for each in planned if len(each.alternatives) >= arguments.apply]
     if len(found) != 1:
         which = "no" if not found else "more than one"
-        print(f"dsjob plan: {which} configuration of {arguments.file} has that alternative", file=sys.stderr)
+        print(
+            f"dsjob plan: {which} configuration of {arguments.file} has alternative {arguments.apply}", file=sys.stderr
+        )
         return NOT_PLANNED
     number: int = arguments.apply
     change = found[0].alternatives[number - 1].change

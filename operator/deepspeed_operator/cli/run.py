@@ -19,8 +19,8 @@ from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.cli.arguments import within
 from deepspeed_operator.cli.jobs import RELEASED, Judged, judge_job
 from deepspeed_operator.cli.machine import Directory, TooFewDevicesError, accelerator, are_free, remove_traces
-from deepspeed_operator.cli.report import Options
-from deepspeed_operator.cli.show import report_lines
+from deepspeed_operator.cli.report import Options, failed
+from deepspeed_operator.cli.show import failure_lines, report_lines
 from deepspeed_operator.cli.sources import Content, Item, data_of, read, values
 from deepspeed_operator.cli.training import train
 from deepspeed_operator.dsconfig.tree import Unreadable
@@ -48,32 +48,45 @@ def define(parser: argparse.ArgumentParser) -> None:
         "this command; with 1 where the job is refused, with 2 where there is none."
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="nodes, instead of the job's number")
+    parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="nodes, instead of spec.nodes")
     parser.add_argument(
-        "--slots", type=within(1, 1024), metavar="N", help="ranks per node, instead of the job's number"
+        "--slots", type=within(1, 1024), metavar="N", help="ranks per node, instead of spec.slotsPerNode"
     )
     parser.add_argument(
-        "--files", dest="code", type=Path, metavar="DIR", help="instead of the ConfigMap of spec.training.files"
+        "--files",
+        dest="code",
+        type=Path,
+        metavar="DIR",
+        help="the program, instead of the ConfigMap of spec.training.files",
     )
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="keep the rendered files and the workspaces here")
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR", help="keep the rendered files and the workspaces here; else nothing is kept"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the job on this machine, and return how its ranks ended."""
     try:
-        contents = [read(name) for name in dict.fromkeys(arguments.files)]
+        contents = [_content(name) for name in dict.fromkeys(arguments.files)]
         judged = _judged(_the_job(contents), contents, Options(nodes=arguments.nodes, slots=arguments.slots))
         print(*report_lines(judged.report), "", sep="\n", flush=True)
         if judged.job is None or judged.verdict is None or judged.report.count(Level.ERROR):
             return REFUSED
         files = _files(judged.job, contents, arguments.code)
         return _run(judged.job, judged.verdict, files, arguments.dir)
-    except (Unreadable, UnfitError) as error:
+    except UnfitError as error:
         print(f"dsjob run: {error}", file=sys.stderr)
         return UNREADABLE
     except TooFewDevicesError as error:
         print(f"dsjob run: {error}", file=sys.stderr)
         return REFUSED
+
+
+def _content(name: str) -> Content:
+    try:
+        return read(name)
+    except Unreadable as error:
+        raise UnfitError("\n".join(failure_lines(failed(name, error)))) from None
 
 
 def _the_job(contents: Sequence[Content]) -> Item:

@@ -26,24 +26,31 @@ def define(parser: argparse.ArgumentParser) -> None:
         "cannot be read as a configuration at all."
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="pods, instead of the job's number")
-    parser.add_argument("--slots", type=within(1, 1024), metavar="N", help="ranks per pod, instead of the job's number")
+    parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="pods, instead of spec.nodes")
+    parser.add_argument(
+        "--slots", type=within(1, 1024), metavar="N", help="ranks per pod, instead of spec.slotsPerNode"
+    )
     parser.add_argument(
         "--deepspeed-version", type=version_number, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
     )
     accelerators = (CPU, *dict.fromkeys(known.name for known in ACCELERATORS.values()))
     parser.add_argument(
-        "--accelerator", choices=accelerators, metavar="NAME", help=f"the ranks run on: {', '.join(accelerators)}"
+        "--accelerator",
+        choices=accelerators,
+        metavar="NAME",
+        help=f"what the ranks run on, instead of the template's: {', '.join(accelerators)}",
     )
     parser.add_argument(
         "--launcher",
         choices=[launcher.value for launcher in Launcher],
-        help="who starts the ranks, instead of the job's word",
+        help="who starts the ranks, instead of spec.training.launcher",
     )
     degrees.define(parser)
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="for people or programs")
     parser.add_argument("--strict", action="store_true", help="count warnings as errors")
-    parser.add_argument("--explain", action="store_true", help="tell defaults that differ between versions, too")
+    parser.add_argument(
+        "--explain", action="store_true", help="also tell defaults that differ between DeepSpeed versions"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -322,6 +322,11 @@ def test_a_job_that_the_operator_would_refuse_does_not_start(start: Start) -> No
     assert "32 ≠ 4 × 8 × 2" in ended.output
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    ended = Running(tmp_path, "none.yaml").end()
+    assert (ended.code, "none.yaml: unreadable: No such file or directory" in ended.output) == (2, True)
+
+
 def test_one_job_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "none.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {}\n")
     ended = Running(tmp_path, "none.yaml").end()

@@ -52,6 +52,11 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
 
 
+def test_a_checkout_that_is_not_installed_has_no_version_and_says_so() -> None:
+    done = shell(f"env PYTHONPATH={ROOT / 'operator'} {sys.executable} -S -m {MAIN} --version")
+    assert (done.returncode, done.stdout) == (0, "of a checkout that is not installed\n")
+
+
 def test_a_terminal_gets_colours_and_a_pipe_none() -> None:
     assert "\x1b[1;31merror" in shell(f"script -qec '{VALIDATE}' /dev/null").stdout
     assert "\x1b" not in shell(f"NO_COLOR=1 script -qec '{VALIDATE}' /dev/null").stdout

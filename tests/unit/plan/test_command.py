@@ -238,6 +238,20 @@ def test_sections_that_are_missing_are_written(config: Path) -> None:
     assert written["train_micro_batch_size_per_gpu"] == 4
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (["--in-place"], "--in-place writes the alternative of --apply N: add it."),
+        (["--fabric", "tcp1"], "add --calibration FILE."),
+        (["--calibration", "a", "--micro-step", 1], "leave one of them out."),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(config: Path, options: list[object], hint: str) -> None:
+    result = dsjob("plan", config, *MODEL_7B, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert hint in result.stderr
+
+
 def test_an_alternative_that_is_not_there_ends_with_1(config: Path) -> None:
     result = dsjob("plan", config, *MODEL_7B, "--apply", 99)
     assert (result.exit_code, result.stdout) == (1, "")
