@@ -23,6 +23,7 @@ LABEL_JOB_NAME: Final = f"{GROUP}/job-name"
 LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_INDEX: Final = f"{GROUP}/index"
+ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-digest"
 
 JOB_DIRECTORY: Final = "/etc/deepspeed-operator"
 FILES_DIRECTORY: Final = "/etc/deepspeed-operator-files"

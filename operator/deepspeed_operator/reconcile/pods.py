@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 from deepspeed_operator.api.names import (
+    ANNOTATION_TEMPLATE,
     ENV_INDEX,
     LABEL_ATTEMPT,
     LABEL_INDEX,
@@ -51,6 +52,7 @@ class PodView:
     job_uid: str
     attempt: int
     index: int
+    template: str | None  # the digest of spec.template of which it was made
     node: str | None
     address: str | None
     phase: str
@@ -130,6 +132,7 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         job_uid=labels[LABEL_JOB_UID],
         attempt=int(labels[LABEL_ATTEMPT]),
         index=int(labels[LABEL_INDEX]),
+        template=metadata.get("annotations", {}).get(ANNOTATION_TEMPLATE),
         node=spec.get("nodeName"),
         address=status.get("podIP"),
         phase=phase,

@@ -9,13 +9,11 @@ from deepspeed_operator.api.status import (
     Batch,
     ConditionType,
     DeepSpeedJobStatus,
-    Finding,
-    Level,
     State,
     World,
 )
-from deepspeed_operator.plan.digest import config_digest
 from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
+from deepspeed_operator.reconcile.changed import with_changes
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, condition, conditions, is_true
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
@@ -43,7 +41,7 @@ def state(
     changes = changes or {}
     if acceptance is None and before.world is not None and not is_true(before, ConditionType.ACCEPTED):
         acceptance = accepted(before.world, before.batch, has_config=before.config_digest is not None)
-    findings = _with_changed_config(observed, changes.get("findings", before.findings))
+    findings, changed = with_changes(observed, changes.get("findings", before.findings), changes)
     after = before.model_copy(
         update={
             **changes,
@@ -67,7 +65,7 @@ def state(
             after = after.model_copy(update={"workers": gang.workers})
         else:
             check_at = min(check_at, due) if check_at is not None else due
-    announced = (*events, *_announcement(before, after, verdict))
+    announced = (*events, *changed, *_announcement(before, after, verdict))
     return Outcome(after, tuple(actions), announced, check_at)
 
 
@@ -106,16 +104,3 @@ def _announcement(before: DeepSpeedJobStatus, after: DeepSpeedJobStatus, verdict
         return ()
     bad = verdict.state in _BAD_NEWS or verdict.reason not in _GOOD_REASONS
     return (JobEvent("Warning" if bad else "Normal", verdict.reason, verdict.message),)
-
-
-def _with_changed_config(observed: Observed, findings: Sequence[Finding]) -> list[Finding]:
-    """Say that an inline configuration was changed in a run, which keeps the one it was accepted with."""
-    path = "spec.dsConfig"
-    note = "changed since this run was accepted; the run keeps the configuration it began with"
-    kept = [finding for finding in findings if (finding.path, finding.message) != (path, note)]
-    job = observed.job
-    in_run = job.status.run_id == job.spec.run_id and job.status.config_digest is not None
-    if in_run and job.spec.ds_config is not None and config_digest(job.spec.ds_config) != job.status.config_digest:
-        fix = "Change spec.runId to begin a run with the new configuration."
-        kept.append(Finding(level=Level.WARNING, path=path, message=note, fix=fix))
-    return kept

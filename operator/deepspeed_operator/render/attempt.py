@@ -6,6 +6,7 @@ from functools import cached_property
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import (
+    ANNOTATION_TEMPLATE,
     CONFIG_FILE,
     HOSTFILE,
     LABEL_INDEX,
@@ -21,7 +22,7 @@ from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.plan.ports import Ports, ports
 from deepspeed_operator.render.content import hostfile, plan_file, size_findings
 from deepspeed_operator.render.endpoints import endpoint_slices
-from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels
+from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels, template_digest
 from deepspeed_operator.render.image import declared_version, trainer_image
 from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.network.pods import annotations_for
@@ -90,6 +91,7 @@ class Attempt:
             DEFAULT_CONTAINER: trainer["name"],
             **annotations_for(self.job.spec),
             **object_at(self.job.spec.template, "metadata", "annotations"),
+            ANNOTATION_TEMPLATE: self._template_digest,
         }
         labels = {
             **object_at(self.job.spec.template, "metadata", "labels"),
@@ -110,6 +112,10 @@ class Attempt:
     @cached_property
     def _labels(self) -> dict[str, str]:
         return attempt_labels(self.job, self.attempt)
+
+    @cached_property
+    def _template_digest(self) -> str:
+        return template_digest(self.job)
 
     @cached_property
     def _kept_labels(self) -> frozenset[str]:

@@ -102,17 +102,6 @@ def test_a_later_attempt_uses_the_configuration_of_the_run_though_its_source_has
     assert simulation.objects["ConfigMap", "pretrain-2"]["data"]["ds_config.json"] == first
 
 
-def test_an_inline_configuration_changed_in_a_run_is_a_finding() -> None:
-    simulation = running()
-    simulation.edit(dsConfig={"train_micro_batch_size_per_gpu": 7})
-    simulation.settle()
-    assert simulation.job.status.state is State.RUNNING
-    assert [finding.path for finding in simulation.job.status.findings] == ["spec.dsConfig"]
-    simulation.edit(dsConfig=job().spec.ds_config)
-    simulation.settle()
-    assert simulation.job.status.findings == []
-
-
 @pytest.mark.parametrize(
     ("containers", "words"),
     [
