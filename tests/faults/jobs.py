@@ -66,6 +66,9 @@ class Jobs:
     def change(self, name: str = "pretrain", **spec: Any) -> None:
         self.api.request("PATCH", self._jobs(name), {"spec": spec})
 
+    def annotate(self, name: str = "pretrain", **annotations: str) -> None:
+        self.api.request("PATCH", self._jobs(name), {"metadata": {"annotations": annotations}})
+
     def pods(self) -> list[Json]:
         return self.api.request("GET", self.path("pods"))["items"]
 

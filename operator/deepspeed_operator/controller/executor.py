@@ -25,10 +25,10 @@ from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
 from deepspeed_operator.controller.memory import JobMemory
-from deepspeed_operator.controller.metrics import DECIDE_SECONDS, RECONCILE_SECONDS
+from deepspeed_operator.controller.metrics import DECIDE_SECONDS, RECONCILE_SECONDS, STATUS_PRUNED
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import Key, WorkQueue
-from deepspeed_operator.controller.resources import JOBS
+from deepspeed_operator.controller.resources import JOBS, Json
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,
@@ -70,6 +70,7 @@ class Executor:
     creation: PodCreation
     installation: Installation
     _memories: dict[Key, JobMemory] = field(default_factory=dict[Key, JobMemory])
+    _pruned_noted: bool = False
 
     async def work(self, key: Key) -> None:
         """Reconcile the job until there is nothing left to do now."""
@@ -110,6 +111,7 @@ class Executor:
 
     async def _pass(self, job: DeepSpeedJob, memory: JobMemory) -> bool:
         self.leadership.check()
+        job = memory.whole(job)
         outcome = self._decide(job, memory)
         begun = outcome.status.attempt != job.status.attempt
         if outcome.status != job.status:
@@ -138,7 +140,7 @@ class Executor:
 
     async def _write_status(self, job: DeepSpeedJob, memory: JobMemory, status: DeepSpeedJobStatus) -> DeepSpeedJob:
         metadata = job.metadata
-        body = {
+        body: Json = {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {
@@ -161,9 +163,21 @@ class Executor:
             memory.ensured.clear()
         memory.facts = replace(memory.facts, status_written_at=now())
         result = DeepSpeedJob.model_validate(written)
+        memory.written, memory.kept = status, result.status
+        if result.status != status:
+            self._note_pruned(body["status"], written.get("status", {}))
         self.jobs.put(result)
         self.creation.written(result)
-        return result
+        return memory.whole(result)
+
+    def _note_pruned(self, sent: Json, kept: Json) -> None:
+        STATUS_PRUNED.inc()
+        if not self._pruned_noted:
+            lost = ", ".join(sorted(field for field, value in sent.items() if kept.get(field) != value))
+            _log.warning(
+                "The CRD is older than this operator, apply the newer one: the API server drops status.%s", lost
+            )
+            self._pruned_noted = True
 
     async def _do(self, job: DeepSpeedJob, memory: JobMemory, actions: Sequence[Action]) -> bool:
         """Do actions of one kind; False if one was refused, which the facts say now."""

@@ -5,6 +5,8 @@ from datetime import timedelta
 from random import uniform
 from typing import Literal
 
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.reconcile.observed import Facts, Refusal
 
@@ -31,6 +33,14 @@ class JobMemory:
     begun_attempt: int | None = None  # recorded by this process, so that its children cannot exist before
     refusals: int = 0
     namespace_terminating: bool = False
+    written: DeepSpeedJobStatus | None = None
+    kept: DeepSpeedJobStatus | None = None  # of `written`, by the API server: an older CRD does not know all of it
+
+    def whole(self, job: DeepSpeedJob) -> DeepSpeedJob:
+        """Return the job with the status that was written, if it has what was kept of it."""
+        if self.written is None or self.kept != job.status:
+            return job
+        return job.model_copy(update={"status": self.written})
 
     def refusal(self, attempt: int, reason: Literal["PodsRefused", "NameConflict"], message: str) -> Refusal:
         """Make a refusal; every further one waits longer."""

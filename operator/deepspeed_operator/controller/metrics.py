@@ -13,6 +13,10 @@ DECIDE_SECONDS = Histogram(
     buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
 )
 RECONCILE_ERRORS = Counter("deepspeed_operator_reconcile_errors", "Reconciles that ended by an unexpected exception")
+STATUS_PRUNED = Counter(
+    "deepspeed_operator_status_pruned",
+    "Status writes of which the API server kept a part: the CRD is older than the operator",
+)
 QUEUE_DEPTH = Gauge("deepspeed_operator_queue_depth", "Jobs that wait for a worker")
 WRITES = Counter("deepspeed_operator_api_writes", "Write requests to the API server", ("verb", "kind"))
 READS = Counter("deepspeed_operator_api_reads", "Read requests to the API server", ("verb", "kind"))

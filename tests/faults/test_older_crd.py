@@ -1,0 +1,46 @@
+"""The operator is newer than the CRD, which drops what it does not know of a status."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.faults.conftest import ROOT
+from tests.faults.jobs import Jobs
+from tests.faults.proxy import Proxy
+from tests.faults.replica import Replica
+
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deepspeedjobs.deepspeed-operator.dev"
+STATUS = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties"
+UNKNOWN = ("batch", "workers")
+
+
+@pytest.fixture
+def older_crd(simulated: Cluster) -> Iterator[None]:
+    removals = [{"op": "remove", "path": f"{STATUS}/{field}"} for field in UNKNOWN]
+    simulated.api.request("PATCH", CRD, removals, patch="json")
+    time.sleep(3)  # until it is served by
+    yield
+    simulated.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
+    time.sleep(3)
+
+
+@pytest.mark.usefixtures("older_crd")
+def test_what_an_older_crd_drops_is_said_once_and_not_written_again_and_again(
+    replica: Replica, jobs: Jobs, proxy: Proxy
+) -> None:
+    replica.start()
+    jobs.apply()
+    replica.eventually(jobs.running, 20)
+    time.sleep(3)
+    assert not set(UNKNOWN) & set(jobs.status())
+    written = proxy.writes()
+    assert len(written) <= 2 + 6
+    for number in range(3):
+        jobs.annotate(touched=str(number))
+        time.sleep(1)
+    assert proxy.writes() == written
+    assert replica.log.count("The CRD is older than this operator") == 1
+    assert "drops status.batch, workers" in replica.log
+    assert replica.metric("deepspeed_operator_status_pruned_total") > 0
