@@ -8,7 +8,7 @@ from deepspeed_operator.cli.explanation import explained
 from deepspeed_operator.cli.report import Options, Report, gravest_first, placed, problems
 from deepspeed_operator.cli.sources import Format, Item, values
 from deepspeed_operator.dsconfig.batch import KEYS
-from deepspeed_operator.dsconfig.judgement import judge
+from deepspeed_operator.dsconfig.judgement import Circumstances, judge
 from deepspeed_operator.dsconfig.source import format_findings
 
 
@@ -16,9 +16,8 @@ def judged_configuration(item: Item, options: Options) -> Report:
     """Judge a configuration in the world that the options say."""
     config = values(item.root)
     world = _world(config, options)
-    verdict = judge(
-        config, world, "", version=options.version, accelerator=options.accelerator, parallelism=options.parallelism
-    )
+    circumstances = Circumstances(world.size, options.version, options.accelerator, options.parallelism)
+    verdict = judge(config, circumstances, "")
     findings = [*_format_findings(item), *verdict.findings]
     if options.explain:
         findings += explained(config, options.version, "")

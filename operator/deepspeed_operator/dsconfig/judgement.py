@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from deepspeed_operator.api.status import Batch, Finding, Level, World
+from deepspeed_operator.api.status import Batch, Finding, Level
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.advice import advice_notes
 from deepspeed_operator.dsconfig.auto import auto_notes, auto_paths
@@ -74,20 +74,10 @@ class Judgement:
         return tuple(finding for finding in self.findings if finding.level is Level.ERROR)
 
 
-def judge(
-    config: Mapping[str, Any] | None,
-    world: World,
-    where: str = "spec.dsConfig",
-    *,
-    version: str | None = None,
-    accelerator: str | None = None,
-    parallelism: Parallelism | None = None,
-    integration: bool = False,
-) -> Judgement:
+def judge(config: Mapping[str, Any] | None, circumstances: Circumstances, where: str = "spec.dsConfig") -> Judgement:
     """Judge a configuration; `where` is the path of its source in the job. None: the program builds it in code."""
     if config is None:
         return Judgement(None, ())
-    circumstances = Circumstances(world.size, version, accelerator, parallelism or Parallelism(), integration)
     verdict = validate(config, circumstances)
     divided = {"divisor": verdict.division.divisor, "samples_per_step": verdict.samples_per_step}
     return Judgement(

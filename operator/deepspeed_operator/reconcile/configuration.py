@@ -1,7 +1,7 @@
 """The configuration of a run: where it comes from, and that later attempts get the same one."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -23,10 +23,10 @@ _AGAIN: Final = "it is looked for again every 15 seconds"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A ds_config: the text that the ranks read, and what it says."""
+    """A ds_config: the text that the ranks read, and what it says. Two of the same text are the same."""
 
     text: str
-    values: dict[str, Any]
+    values: dict[str, Any] = field(compare=False)
 
     @property
     def digest(self) -> str:

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
+from deepspeed_operator.dsconfig.judgement import Circumstances
+from deepspeed_operator.dsconfig.judgement import Judgement as ConfigurationJudgement
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
 from deepspeed_operator.dsconfig.source import format_findings
 from deepspeed_operator.plan.accelerators import accelerator_of
@@ -60,15 +63,8 @@ def judge(
     path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
     framework = spec.training.integration is not Integration.NONE
     version = declared_version(spec, installation)
-    judged = judge_configuration(
-        source.values if source is not None else None,
-        world,
-        path,
-        version=version,
-        accelerator=accelerator,
-        parallelism=declared_parallelism(spec),
-        integration=framework,
-    )
+    circumstances = Circumstances(world.size, version, accelerator, declared_parallelism(spec), framework)
+    judged = _judged(source, circumstances, path)
     world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
     form = format_findings(source.text, path, framework=framework) if source is not None else []
     reason = Reason.INVALID_CONFIG if judged.errors else Reason.FILES_NOT_FOUND if absent else Reason.INVALID_SPEC
@@ -95,6 +91,12 @@ def judge(
         findings += found
         reason = Reason.DOES_NOT_FIT
     return _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator, memory=memory)
+
+
+# The jobs of a sweep often have one configuration, and each is judged before and after its pod is tried.
+@lru_cache(maxsize=128)
+def _judged(source: Configuration | None, circumstances: Circumstances, where: str) -> ConfigurationJudgement:
+    return judge_configuration(source.values if source is not None else None, circumstances, where)
 
 
 def _judgement(

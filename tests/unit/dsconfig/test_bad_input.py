@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.judgement import Circumstances, judge, validate
 from deepspeed_operator.dsconfig.schema import Schema, schema_of
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.dsconfig.versions import SUPPORTED
 
-WORLD = World(nodes=2, slots_per_node=4, size=8, data_parallel=8)
 DOCUMENTS = 10_000
 SECONDS = 20
 
@@ -107,7 +105,7 @@ def test_a_text_is_a_configuration_or_its_errors_are_told(text: str) -> None:
     began = time.process_time()
     read = parse_config(text)
     if isinstance(read, dict):
-        judge(read, WORLD, version="0.19.8")
+        judge(read, Circumstances(8, "0.19.8"))
     else:
         assert read
         assert all(finding.message for finding in read)
@@ -128,6 +126,6 @@ def test_a_text_is_a_configuration_or_its_errors_are_told(text: str) -> None:
 )
 def test_time_grows_with_size_only(config: dict[str, Any]) -> None:
     began = time.process_time()
-    judgement = judge({"train_batch_size": 8, **config}, WORLD, version="0.19.8")
+    judgement = judge({"train_batch_size": 8, **config}, Circumstances(8, "0.19.8"))
     assert judgement.findings
     assert time.process_time() - began < 2
