@@ -1,6 +1,7 @@
 """The README shows what a user sees."""
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -40,3 +41,5 @@ def test_readme_shows_what_kubectl_prints(
 
     shell(f"kubectl config set-context --current --namespace={namespace.name}")
     assert hold("README.md", printed, pytestconfig, varies=True) == 9
+    events = shell("kubectl describe dsj quickstart | sed '1,/^Events/d'")
+    assert re.findall(r"Starting|Running|Completed", events) == ["Starting", "Running", "Completed"]

@@ -61,7 +61,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, create, update]
-- apiGroups: [events.k8s.io]
+- apiGroups: [""]
   resources: [events]
   verbs: [create]
 {{- end }}

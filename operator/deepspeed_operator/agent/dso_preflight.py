@@ -136,7 +136,7 @@ def check_machine(plan: Plan) -> Iterator[str]:
     elif devices:
         listed = len(given) if given and given[0] not in ("all", "none", "void") else 0
         if max(len(devices), listed) < plan.slots:
-            yield f"{max(len(devices), listed)} NVIDIA devices visible for {plan.slots} ranks in this pod"
+            yield f"{max(len(devices), listed)} NVIDIA devices for {plan.slots} ranks in this pod: lower slotsPerNode"
     try:
         shm = os.statvfs("/dev/shm")
     except OSError:
@@ -148,7 +148,7 @@ def check_machine(plan: Plan) -> Iterator[str]:
     if os.path.isdir("/dev/infiniband"):
         locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         if locked != resource.RLIM_INFINITY:
-            yield f"RDMA devices are visible but only {locked >> 10} KiB of memory may be locked (ulimit -l)"
+            yield f"RDMA devices are visible but only {locked >> 10} KiB of memory may be locked (ulimit -l): docs/network.md"
     # spec.network.interface sets it, too. Libraries fail on a name that is not there in words that do not say so.
     for name in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
         if not os.path.exists(os.path.join(INTERFACES, name)):
@@ -176,7 +176,7 @@ class Probe:
         declared = self.plan.deepspeed
         self.missing = code == 0 and found == "missing"
         if self.missing:
-            yield f"{self.plan.python} in this image has no deepspeed"
+            yield f"{self.plan.python} has no deepspeed: install it, or set spec.training.python"
         elif code == 0 and found:
             self.version = found
             if declared and declared != found:

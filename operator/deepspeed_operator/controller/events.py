@@ -61,18 +61,23 @@ class EventRecorder:
                     _log.warning("Event %s was not posted: %s", body["metadata"]["name"], error)
 
     def _body(self, job: DeepSpeedJob, event: JobEvent, name: str) -> Json:
+        moment = now()
+        seconds = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": name, "namespace": job.metadata.namespace},
-            "eventTime": now().isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "eventTime": moment.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            # Why core/v1: kubectl describe sorts by the last of these, which events.k8s.io/v1 forbids.
+            "firstTimestamp": seconds,
+            "lastTimestamp": seconds,
             "type": event.type,
             "reason": event.reason,
-            "note": event.message.encode()[:NOTE_LENGTH].decode(errors="ignore"),
+            "message": event.message.encode()[:NOTE_LENGTH].decode(errors="ignore"),
             "action": "Reconcile",
-            "reportingController": f"{API_VERSION.split('/')[0]}/{OPERATOR}",
+            "reportingComponent": f"{API_VERSION.split('/')[0]}/{OPERATOR}",
             "reportingInstance": self._identity[:128],
-            "regarding": {
+            "involvedObject": {
                 "apiVersion": API_VERSION,
                 "kind": KIND,
                 "namespace": job.metadata.namespace,

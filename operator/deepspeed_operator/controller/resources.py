@@ -29,7 +29,7 @@ PODS = Resource("v1", "Pod", "pods")
 CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 SERVICES = Resource("v1", "Service", "services")
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
-EVENTS = Resource("events.k8s.io/v1", "Event", "events")
+EVENTS = Resource("v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
 _CHILDREN = {
