@@ -7,9 +7,11 @@ from typing import Any, cast
 
 import pytest
 import yaml
+from prometheus_client.registry import Collector
 
 from deepspeed_operator.api.crd import root_schema
 from deepspeed_operator.api.names import API_VERSION
+from deepspeed_operator.controller import metrics
 from deepspeed_operator.reconcile.conditions import Reason
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +61,12 @@ def test_jobs_in_the_pages_have_fields_that_exist() -> None:
     ]
     assert len(ours) >= 8
     assert [path for each in ours for path in unknown(each, {"properties": FRAGMENTS})] == []
+
+
+def test_every_metric_is_listed() -> None:
+    listed = set(re.findall(r"`(deepspeed_operator_\w+)`", (ROOT / "docs/operate.md").read_text()))
+    families = [each for metric in vars(metrics).values() if isinstance(metric, Collector) for each in metric.collect()]
+    assert listed == {*(family.name for family in families), "deepspeed_operator_jobs"}
 
 
 def test_the_rights_of_the_operator_are_those_of_the_chart() -> None:
