@@ -30,7 +30,7 @@ def hold(page: str, printed: Callable[[str], str], config: pytest.Config, *, var
         nonlocal commands
         commands += 1
         shown = found[2].rstrip("\n")
-        now = printed(found[1]).rstrip("\n")
+        now = re.sub(r" +$", "", printed(found[1]), flags=re.MULTILINE).rstrip("\n")
         same = _words(now) == _words(shown) if varies else now == shown
         end = found[2][len(shown) :] or "\n"
         return found[0] if same else f"$ {found[1]}\n{now}{end}"

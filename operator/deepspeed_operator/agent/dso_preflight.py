@@ -148,7 +148,7 @@ def check_machine(plan: Plan) -> Iterator[str]:
     if os.path.isdir("/dev/infiniband"):
         locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         if locked != resource.RLIM_INFINITY:
-            yield f"RDMA devices are visible but only {locked >> 10} KiB of memory may be locked (ulimit -l): docs/network.md"
+            yield f"RDMA devices, but only {locked >> 10} KiB of memory may be locked (ulimit -l): docs/network.md"
     # spec.network.interface sets it, too. Libraries fail on a name that is not there in words that do not say so.
     for name in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
         if not os.path.exists(os.path.join(INTERFACES, name)):
