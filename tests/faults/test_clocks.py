@@ -1,6 +1,7 @@
 """The API server's clock is an hour off the operator's, the nodes' an hour off the API server's."""
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -13,9 +14,11 @@ from tests.faults.replica import Replica
 
 
 def sets_date(ahead: timedelta) -> Interceptor:
-    async def dated(_: Request, forward: Forward) -> Answer:
+    async def dated(request: Request, forward: Forward) -> Answer:
         answer = await forward()
-        return Answer(answer.status, answer.body, {"Date": format_datetime(_now() + ahead, usegmt=True)})
+        if request.watches:
+            return answer
+        return replace(answer, headers={**answer.headers, "Date": format_datetime(_now() + ahead, usegmt=True)})
 
     return dated
 
