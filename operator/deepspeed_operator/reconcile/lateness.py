@@ -54,11 +54,11 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap |
         if isinstance(content, ReadConfigMap):
             return content
         if content.data is None:
-            return _waits(pod, f"there is no ConfigMap {name}; create it.")
+            return _waits(pod, f"its volumes: there is no ConfigMap {name}; create it.")
     if not unsure:
         return None
-    words = f"perhaps one is missing of {', '.join(unsure)}. `kubectl describe pod {pod.name}` shows what it waits for."
-    return _waits(pod, words)
+    missing = f"its volumes, or for its image where Kubernetes is older than 1.36: {', '.join(unsure)} may be missing"
+    return _waits(pod, f"{missing}. `kubectl describe pod {pod.name}` shows it.")
 
 
 def _lacks_something(pod: PodView, now: datetime) -> bool:
@@ -66,8 +66,7 @@ def _lacks_something(pod: PodView, now: datetime) -> bool:
 
 
 def _waits(pod: PodView, words: str) -> Verdict:
-    where = f"pod {pod.name} on node {pod.node}"
-    return Verdict(State.STARTING, Reason.VOLUMES_NOT_READY, f"{where} waits for its volumes: {words}")
+    return Verdict(State.STARTING, Reason.VOLUMES_NOT_READY, f"pod {pod.name} on node {pod.node} waits for {words}")
 
 
 def _needed(spec: DeepSpeedJobSpec) -> Iterator[tuple[str, str]]:

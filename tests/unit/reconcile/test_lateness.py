@@ -99,8 +99,8 @@ def test_a_config_map_that_is_gone_together_with_its_source_is_said_to_be() -> N
 @pytest.mark.parametrize(
     ("volume", "words"),
     [
-        ({"secret": {"secretName": "token"}}, "perhaps one is missing of Secret token."),
-        ({"persistentVolumeClaim": {"claimName": "data"}}, "perhaps one is missing of PersistentVolumeClaim data."),
+        ({"secret": {"secretName": "token"}}, ": Secret token may be missing."),
+        ({"persistentVolumeClaim": {"claimName": "data"}}, ": PersistentVolumeClaim data may be missing."),
         ({"configMap": {"name": "absent"}}, "there is no ConfigMap absent; create it."),
         ({"projected": {"sources": [{"secret": {"name": "token"}}, {"configMap": {"name": "code"}}]}}, "Secret token"),
         ({"csi": {"driver": "d"}}, "volume v"),
