@@ -32,7 +32,9 @@ def delete(namespace: Namespace, *children: tuple[str, str]) -> None:
 def test_a_secret_that_is_missing_is_named_and_what_is_deleted_meanwhile_is_made_again(
     namespace: Namespace, plain: str
 ) -> None:
-    namespace.apply(ranks("late", plain, pod={"volumes": [{"name": "token", "secret": {"secretName": "token"}}]}))
+    mounted = {"volumeMounts": [{"name": "token", "mountPath": "/token"}]}
+    volumes = [{"name": "token", "secret": {"secretName": "token"}}]
+    namespace.apply(ranks("late", plain, trainer=mounted, pod={"volumes": volumes}))
     waiting = namespace.wait("late", lambda job: job.reason("Ready") == "VolumesNotReady", KNOWN_WITHIN_SECONDS)
     assert waiting.says("Secret token")
     delete(namespace, ("configmap", "late-1"), ("service", "late"))
