@@ -1,11 +1,12 @@
 """What somebody deletes while a job starts is made again, and what its pods lack is said before the deadline."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 
 from tests.e2e.jobs import ranks, script
-from tests.e2e.kube import Namespace, eventually
+from tests.e2e.kube import Json, Namespace, eventually
 
 KNOWN_WITHIN_SECONDS = 30
 MADE_AGAIN_WITHIN_SECONDS = 45
@@ -32,11 +33,22 @@ def delete(namespace: Namespace, *children: tuple[str, str]) -> None:
 def test_a_secret_that_is_missing_is_named_and_what_is_deleted_meanwhile_is_made_again(
     namespace: Namespace, plain: str
 ) -> None:
+    def reasons(name: str, reason: str) -> list[Json]:
+        """The events, which are written after what they tell of."""
+        return eventually(
+            lambda: [event for event in namespace.events(name) if event["reason"] == reason], f"no event {reason}", 10
+        )
+
     mounted = {"volumeMounts": [{"name": "token", "mountPath": "/token"}]}
     volumes = [{"name": "token", "secret": {"secretName": "token"}}]
     namespace.apply(ranks("late", plain, trainer=mounted, pod={"volumes": volumes}))
-    waiting = namespace.wait("late", lambda job: job.reason("Ready") == "VolumesNotReady", KNOWN_WITHIN_SECONDS)
+    waiting = namespace.wait("late", lambda job: job.reason("Ready") == "VolumesNotReady", 60)
     assert waiting.says("Secret token")
+    known, said = (
+        min(datetime.fromisoformat(each.get("eventTime") or each["firstTimestamp"]) for each in found)
+        for found in (reasons("late-1-0", "FailedMount"), reasons("late", "VolumesNotReady"))
+    )
+    assert (said - known).total_seconds() < KNOWN_WITHIN_SECONDS
     delete(namespace, ("configmap", "late-1"), ("service", "late"))
 
     def made_again() -> bool:

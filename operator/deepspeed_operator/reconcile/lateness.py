@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import State
+from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.api.untyped import Json, object_at, objects_at
 from deepspeed_operator.reconcile.actions import ReadConfigMap
-from deepspeed_operator.reconcile.conditions import Reason, Verdict
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition
 from deepspeed_operator.reconcile.configuration import as_of_now
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
@@ -42,9 +42,10 @@ def _late_at(gang: Gang) -> datetime | None:
 
 def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap | None:
     """Return what the first late pod that is being set up may lack, or the question to ask first."""
-    pod = next((pod for _, pod in sorted(gang.pods.items()) if _lacks_something(pod, observed.now)), None)
+    being_set_up = [pod for _, pod in sorted(gang.pods.items()) if pod.stage is Stage.BEING_SET_UP]
+    pod = next((pod for pod in being_set_up if pod.since + _LATE <= observed.now), None)
     if pod is None:
-        return None
+        return _said_before(observed) if being_set_up else None
     unsure: list[str] = []
     for kind, name in dict.fromkeys(_needed(observed.job.spec)):
         if kind != "ConfigMap":
@@ -61,8 +62,12 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap |
     return _waits(pod, f"{missing}. `kubectl describe pod {pod.name}` shows it.")
 
 
-def _lacks_something(pod: PodView, now: datetime) -> bool:
-    return pod.stage is Stage.BEING_SET_UP and pod.since + _LATE <= now
+def _said_before(observed: Observed) -> Verdict | None:
+    """An operator that has just begun does not know for how long pods are being set up: another has said it."""
+    said = condition(observed.job.status, ConditionType.RUNNING)
+    if said is None or said.reason != Reason.VOLUMES_NOT_READY:
+        return None
+    return Verdict(State.STARTING, said.reason, said.message)
 
 
 def _waits(pod: PodView, words: str) -> Verdict:

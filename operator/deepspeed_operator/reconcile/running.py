@@ -141,7 +141,7 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
         else:
             actions = (*actions, *made)
     actions = (*actions, *addresses(observed, gang, installation, doubted=late))
-    lacking = without_volumes(observed, gang) if late and verdict is None else None
+    lacking = without_volumes(observed, gang) if verdict is None else None
     if isinstance(lacking, ReadConfigMap):
         return unchanged(observed, *actions, lacking)
     verdict, check_at = _steady(observed, gang, verdict or lacking), min(until, look_at or until)

@@ -1,5 +1,6 @@
 """Pods that do not come up: what was deleted is made again, and what their volumes may lack is named."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,6 +120,19 @@ def test_what_volumes_may_lack_is_named_within_half_a_minute_and_at_the_deadline
     assert len(simulation.writes) == written
     wait(simulation, 1)
     assert words in simulation.condition(ConditionType.FAILED).message
+
+
+def test_an_operator_that_has_just_begun_writes_nothing_about_what_was_said_before() -> None:
+    simulation = being_set_up({"name": "v", "secret": {"secretName": "token"}})
+    wait(simulation, 20)
+    written = len(simulation.writes)
+    simulation.facts = Facts(status_written_at=simulation.now)
+    for index in range(2):
+        pod = simulation.pod(index)
+        simulation.pods[pod.name] = replace(pod, since=simulation.now)
+    wait(simulation, 60)
+    assert simulation.writes[written:] == []
+    assert simulation.condition(ConditionType.RUNNING).reason == "VolumesNotReady"
 
 
 @pytest.mark.parametrize(
