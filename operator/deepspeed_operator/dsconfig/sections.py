@@ -74,8 +74,9 @@ class Reading:
             self.notes += notes
             return
         if path == (_PIPELINE,) and inner is not None:
-            for key in inner.keys() - self.schema.pipeline - {_REENTRANT}:
-                self._unknown(_PIPELINE, (*path, key))
+            for key in inner:
+                if key not in self.schema.pipeline and key != _REENTRANT:
+                    self._unknown(_PIPELINE, (*path, key))
             return
         if inner is not None and (written(path) in self.schema.sections or path[-1] in _NAMED_BY_USERS):
             self._visit(path, inner)

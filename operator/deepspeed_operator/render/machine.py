@@ -75,13 +75,12 @@ def _ignored(spec: DeepSpeedJobSpec) -> Iterator[str]:
     if spec.training.config_path not in {CONFIG_PATH, WORKSPACE_CONFIG}:
         yield "training.configPath"
     trainer = trainer_of(spec.template)
-    for field in present(object_at(spec.template, "spec")).keys() - _KEPT_OF_POD:
-        yield f"template.spec.{field}"
+    pod = present(object_at(spec.template, "spec"))
+    yield from (f"template.spec.{field}" for field in pod if field not in _KEPT_OF_POD)
     for container in objects_at(spec.template, "spec", "containers"):
         if container is not trainer:
             yield f"container {container.get('name')}"
-    for field in present(trainer or {}).keys() - _KEPT_OF_TRAINER:
-        yield f"the trainer's {field}"
+    yield from (f"the trainer's {field}" for field in present(trainer or {}) if field not in _KEPT_OF_TRAINER)
 
 
 def _joins_machines(spec: DeepSpeedJobSpec) -> bool:

@@ -59,8 +59,10 @@ def _located_trainer(template: Json | None) -> tuple[Json, str]:
 
 
 def _ours_in_metadata(template: Json | None) -> Iterator[Finding]:
-    for field in (template or {}).keys() - {"metadata", "spec"}:
-        yield _error(f"{TEMPLATE}.{_shown(field)}", "not a field of a pod template.", "Write metadata and spec only.")
+    for field in template or {}:
+        if field not in {"metadata", "spec"}:
+            path = f"{TEMPLATE}.{_shown(field)}"
+            yield _error(path, "not a field of a pod template.", "Write metadata and spec only.")
     for field, value in object_at(template, "metadata").items():
         if field not in _PASSED_METADATA and value is not None:
             path = f"{TEMPLATE}.metadata.{_shown(field)}"
