@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -19,6 +20,8 @@ from deepspeed_operator.controller.settings import Settings, process_settings
 # Together well below the 5 s within which a stopped replica has handed over.
 RELEASE_SECONDS = 2.0
 ENGINE_SECONDS = 0.5
+# What passes through is JSON, which has no cycles: looking for some at every 700 objects was a twelfth of the CPU time.
+OBJECTS_UNTIL_COLLECTION = 20_000
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +30,8 @@ def main() -> None:
     """Run the operator until SIGTERM; exit with 1 if it could not go on."""
     settings = process_settings(sys.argv[1:])
     logs.configure(settings.log_format, settings.log_level)
+    gc.freeze()  # modules stay
+    gc.set_threshold(OBJECTS_UNTIL_COLLECTION)
     sys.exit(uvloop.run(run(settings)))
 
 

@@ -37,7 +37,7 @@ class Settings:
     identity: str = ""
     qps: float = 200.0
     in_flight: int = 32
-    workers: int = 64
+    workers: int = 16  # more in progress make each slower, and what is over sooner waits behind it
     worker_image: str = ""
     worker_deepspeed_version: str | None = None
     reads_nodes: bool = False
