@@ -18,7 +18,7 @@ from deepspeed_operator.render.network.guard import fallbacks
 
 _PROFILE: Final = "spec.network.profile"
 _REPORTS: Final = "NCCL reports "
-_NOT_REPORTED = "NCCL reported no connection before the run ended."
+_NOT_REPORTED = "NCCL reported no connection before the run ended: its ranks used gloo or MPI, or no collective."
 
 
 @dataclass(frozen=True, slots=True)
