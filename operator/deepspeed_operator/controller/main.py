@@ -76,9 +76,11 @@ async def _serve(
     await _cancel([ready])
     for part in parts:
         if part.done() and part is not stop:
-            _log.error("%s ended: %s", part.get_name(), part.exception() or "by itself")
+            # kopf cancels what runs beside it when it ends.
+            error = None if part.cancelled() else part.exception()
+            _log.error("%s ended: %s", part.get_name(), error or "by itself")
             # A signal that reached kopf's handler before ours was put back is no failure.
-            if part is engine and part.exception() is None:
+            if part is engine and error is None:
                 stopping.set()
 
 
