@@ -37,6 +37,8 @@ def _slice(job: DeepSpeedJob, name: str, family: str, endpoints: list[Json]) -> 
         **job_labels(job),
         "kubernetes.io/service-name": job.metadata.name,
         "endpointslice.kubernetes.io/managed-by": OPERATOR,
+        # As the control plane does for a headless Service: every node's kube-proxy would be told of each change else.
+        "service.kubernetes.io/headless": "",
     }
     return {
         "apiVersion": "discovery.k8s.io/v1",
