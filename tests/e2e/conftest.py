@@ -17,6 +17,12 @@ def image() -> Callable[[str], str]:
     return images.ensure
 
 
+@pytest.fixture(scope="session")
+def plain(image: Callable[[str], str]) -> str:
+    """An image with Python and nothing else."""
+    return image("plain-python")
+
+
 @pytest.fixture(scope="package")
 def operator(cluster: Cluster) -> Iterator[Operator]:
     """The operator, installed by the chart with the image of this tree; other tests bring their own."""

@@ -19,11 +19,6 @@ def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:
     return made
 
 
-@pytest.fixture(scope="module")
-def plain(image: Callable[[str], str]) -> str:
-    return image("plain-python")
-
-
 def nothing_left(namespace: Namespace) -> None:
     def look() -> bool:
         return namespace.children() == {"configmaps": ["rank"]}

@@ -20,11 +20,6 @@ def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:
     return made
 
 
-@pytest.fixture(scope="module")
-def plain(image: Callable[[str], str]) -> str:
-    return image("plain-python")
-
-
 def test_a_killed_operator_takes_up_the_same_attempt(namespace: Namespace, operator: Operator, plain: str) -> None:
     namespace.apply(ranks("steady", plain, "sleep=20"))
     namespace.running("steady")

@@ -21,11 +21,6 @@ def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:
     return made
 
 
-@pytest.fixture(scope="module")
-def plain(image: Callable[[str], str]) -> str:
-    return image("plain-python")
-
-
 def refused(job: Job) -> bool:
     return job.condition("Accepted").get("status") == "False"
 

@@ -20,11 +20,6 @@ def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:
     return made
 
 
-@pytest.fixture(scope="module")
-def plain(image: Callable[[str], str]) -> str:
-    return image("plain-python")
-
-
 def delete(namespace: Namespace, *children: tuple[str, str]) -> None:
     for kind, name in children:
         namespace.cluster.kubectl("delete", "-n", namespace.name, kind, name, "--wait=true")

@@ -14,11 +14,6 @@ IDLE_SECONDS = 60
 FINISHED, RUNNING = 20, 5
 
 
-@pytest.fixture(scope="module")
-def plain(image: Callable[[str], str]) -> str:
-    return image("plain-python")
-
-
 @dataclass(frozen=True)
 class Crowd:
     """Jobs of which nothing is to happen any more, from a moment on."""
