@@ -45,7 +45,7 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap |
     being_set_up = [pod for _, pod in sorted(gang.pods.items()) if pod.stage is Stage.BEING_SET_UP]
     pod = next((pod for pod in being_set_up if pod.since + _LATE <= observed.now), None)
     if pod is None:
-        return _said_before(observed) if being_set_up else None
+        return said_before(observed) if being_set_up else None
     unsure: list[str] = []
     for kind, name in dict.fromkeys(_needed(observed.job.spec)):
         if kind != "ConfigMap":
@@ -62,8 +62,8 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap |
     return _waits(pod, f"{missing}. `kubectl describe pod {pod.name}` shows it.")
 
 
-def _said_before(observed: Observed) -> Verdict | None:
-    """An operator that has just begun does not know for how long pods are being set up: another has said it."""
+def said_before(observed: Observed) -> Verdict | None:
+    """Return what was last said of volumes: an operator that has just begun does not know for how long pods wait."""
     said = condition(observed.job.status, ConditionType.RUNNING)
     if said is None or said.reason != Reason.VOLUMES_NOT_READY:
         return None

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.names import config_map_name
-from deepspeed_operator.api.status import ConditionType, Level, State
+from deepspeed_operator.api.status import Level, State
 from deepspeed_operator.plan.ports import ports
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import (
@@ -15,9 +15,10 @@ from deepspeed_operator.reconcile.actions import (
     ReadAgent,
     ReadConfigMap,
 )
-from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, sentence
+from deepspeed_operator.reconcile.conditions import Reason, Verdict, sentence
 from deepspeed_operator.reconcile.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.gang import Gang
+from deepspeed_operator.reconcile.lateness import said_before
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.pods import PodView, moment
 from deepspeed_operator.render.attempt import Attempt
@@ -151,11 +152,9 @@ def deadline(observed: Observed, gang: Gang) -> datetime:
 def not_running_in_time(observed: Observed, gang: Gang) -> str:
     """Return, for people, why the startup deadline passed."""
     seconds = observed.job.spec.startup_deadline_seconds
-    held_up, said = obstacle(gang), condition(observed.job.status, ConditionType.RUNNING)
+    held_up = obstacle(gang) or said_before(observed)
     if held_up is not None:
         why = held_up.message
-    elif said is not None and said.reason == Reason.VOLUMES_NOT_READY:
-        why = said.message
     elif gang.missing:
         why = f"{len(gang.missing)} of {gang.nodes} pods could not be created"
     else:
