@@ -163,8 +163,9 @@ class Executor:
             memory.ensured.clear()
         memory.facts = replace(memory.facts, status_written_at=now())
         result = DeepSpeedJob.model_validate(written)
-        memory.written, memory.kept = status, result.status
+        memory.written = memory.kept = None
         if result.status != status:
+            memory.written, memory.kept = status, result.status
             self._note_pruned(body["status"], written.get("status", {}))
         self.jobs.put(result)
         self.creation.written(result)

@@ -33,8 +33,9 @@ class JobMemory:
     begun_attempt: int | None = None  # recorded by this process, so that its children cannot exist before
     refusals: int = 0
     namespace_terminating: bool = False
+    # The last status, and what the API server kept of it, where that is less: an older CRD does not know all fields.
     written: DeepSpeedJobStatus | None = None
-    kept: DeepSpeedJobStatus | None = None  # of `written`, by the API server: an older CRD does not know all of it
+    kept: DeepSpeedJobStatus | None = None
 
     def whole(self, job: DeepSpeedJob) -> DeepSpeedJob:
         """Return the job with the status that was written, if it has what was kept of it."""
