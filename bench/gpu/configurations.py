@@ -167,7 +167,7 @@ def calibration(model: str = "large") -> tuple[Configuration, ...]:
     """One run a model and fabric, from which times are predicted; none of these is among them.
 
     Stage 0 twice, as its passes are made of samples and of what each micro step costs whatever its samples; stage 3
-    twice, as its time is made of what it gathers and of modules that it visits.
+    three times, as its time is made of what it gathers, of modules that it visits, and of computing behind both.
     """
     fields: dict[str, Any] = {"model": model, "accumulation": 2}
     return (
@@ -176,6 +176,7 @@ def calibration(model: str = "large") -> tuple[Configuration, ...]:
         Configuration(f"{model}-s2-g2", stage=2, **fields),
         Configuration(f"{model}-s2-roots-g2", stage=2, zero=SINGLE_ROOTS, **fields),
         Configuration(f"{model}-s3-g2", stage=3, **fields),
+        Configuration(f"{model}-s3-b16-g2", stage=3, micro=16, **fields),
         Configuration(f"{model}-s3-gather-g2", stage=3, zero=GATHER_ALWAYS, **fields),
     )
 

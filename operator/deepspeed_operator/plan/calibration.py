@@ -5,8 +5,9 @@ The run is JSON lines, as bench/gpu writes them, in seconds, and bytes of a grou
   {"fabric": "tcp8", "world": 2, "deepspeed": "0.19.8", "ds_config": {…}, "model_config": {…}, "micro": 4,
    "accumulation": 2, "step_seconds": [1.9, …], "phases": [[forward, backward, step] of each micro step]}
 Lines about the same configuration are one measurement: their medians count. Needed are the sweep and steps with
-accumulation 2 at stages 0, 2 and 3. Another micro batch at stage 0 tells what of its passes is not its samples', other
-limits at stage 3 what a gather costs apart from a module, single roots what their reduction costs.
+accumulation 2 at stages 0, 2 and 3. Another micro batch at stage 0 tells what of its passes is not its samples', at
+stage 3 how much of them goes on behind its own work; other limits at stage 3 tell what a gather costs apart from a
+module, single roots what their reduction costs.
 """
 
 import json
@@ -84,23 +85,23 @@ def calibrated(lines: Sequence[Mapping[str, Any]], fabric: str) -> Calibration:
         )
         if work is not Work.GATHERED:
             reduction[work] = mean(
-                (_beside_computing(run, launch, sample) - _sent(run, sweep, after=False))
+                (run.passes - _computing(run, launch, sample) - _sent(run, sweep, after=False))
                 / (reductions(run.setup, run.accumulation) * run.model.trained)
                 for run in same
             )
     gathered = [run for run in runs if run.work is Work.GATHERED]
-    gather, module, gathering = _stage_3(gathered, sweep, [_beside_computing(run, launch, sample) for run in gathered])
+    stage_3 = _stage_3(gathered, sweep, [_computing(run, launch, sample) for run in gathered])
     first = runs[0]
     facts = (
         Fact("fabric", fabric, Source.MEASURED),
         Fact("forward and backward pass of a sample, s", round(sample, 5), Source.MEASURED),
         Fact("beside that for each micro step, s", round(launch, 5), Source.MEASURED),
         Fact("optimizer step at stage 0, s", round(update[Work.WHOLE] * first.model.trained, 4), Source.MEASURED),
-        Fact("stage 3's work for a module, s", round(module, 6), Source.MEASURED),
+        Fact("stage 3's work for a module, s", round(stage_3["module"], 6), Source.MEASURED),
     )
     link: Link = sweep
     links = Links(link, link)
-    costs = Costs(sample, reduction, update, gather, module, links, facts, gathering, waits=True, launch=launch)
+    costs = Costs(sample, reduction, update, links=links, facts=facts, waits=True, launch=launch, **stage_3)
     return Calibration(fabric, costs, first.model)
 
 
@@ -171,28 +172,41 @@ def _sent(run: _Run, sweep: Sweep, *, after: bool) -> float:
     return sum(sweep.seconds(term) for term in run.traffic.terms if term.after is after)
 
 
-def _beside_computing(run: _Run, launch: float, sample: float) -> float:
-    """Seconds of the passes that are not computing."""
-    return run.passes - run.accumulation * (launch + run.micro * sample)
+def _computing(run: _Run, launch: float, sample: float) -> float:
+    """Seconds of the passes in which only the GPU's computing is waited for."""
+    return run.accumulation * (launch + run.micro * sample)
 
 
-def _stage_3(runs: Sequence[_Run], sweep: Sweep, beside: Sequence[float]) -> tuple[float, float, float]:
-    """Return the seconds of a gathered tensor and of a visited module, and how well it sends while it computes.
+def _stage_3(runs: Sequence[_Run], sweep: Sweep, computing: Sequence[float]) -> dict[str, float]:
+    """Return the seconds of a gathered tensor and of a visited module, and how well it sends and works while it computes.
 
-    Where the network is what it waits for, there is nothing to learn of the former; elsewhere, nothing of the latter.
+    Where the network is what it waits for, there is nothing to learn of the former; elsewhere, nothing of sending.
     """
     sent, passes = (
         sum(each) for each in zip(*((_sent(run, sweep, after=False), run.passes) for run in runs), strict=True)
     )
     if sent > _NETWORK_BOUND * passes:
-        return 0.0, 0.0, passes / sent
-    counted = [
-        (*visits(run.setup, run.model, run.accumulation), seconds) for run, seconds in zip(runs, beside, strict=True)
-    ]
-    tensors, modules, rest = counted[0]
-    for others, visited, more in counted[1:]:
-        determinant = tensors * visited - others * modules
+        return {"gather": 0.0, "module": 0.0, "gathering": passes / sent, "hides": 1.0}
+    visited = [visits(run.setup, run.model, run.accumulation) for run in runs]
+    hides = _hidden(runs, visited, computing)
+    work = [run.passes - (1 - hides) * seconds for run, seconds in zip(runs, computing, strict=True)]
+    gather, module = _gather_and_module(visited, work)
+    return {"gather": gather, "module": module, "gathering": 1.0, "hides": hides}
+
+
+def _hidden(runs: Sequence[_Run], visited: Sequence[tuple[int, int]], computing: Sequence[float]) -> float:
+    """Return the share of more computing by which passes with the same gathers do not grow; all, where none are."""
+    for run, same, seconds in zip(runs[1:], visited[1:], computing[1:], strict=True):
+        if same == visited[0] and seconds != computing[0]:
+            return min(1.0, max(0.0, 1 - (run.passes - runs[0].passes) / (seconds - computing[0])))
+    return 1.0
+
+
+def _gather_and_module(visited: Sequence[tuple[int, int]], work: Sequence[float]) -> tuple[float, float]:
+    tensors, modules = visited[0]
+    for (others, more), seconds in zip(visited[1:], work[1:], strict=True):
+        determinant = tensors * more - others * modules
         if determinant:
-            gather = (rest * visited - more * modules) / determinant
-            return gather, (rest - tensors * gather) / modules, 1.0
-    return 0.0, rest / modules, 1.0
+            gather = (work[0] * more - seconds * modules) / determinant
+            return gather, (work[0] - tensors * gather) / modules
+    return 0.0, work[0] / modules

@@ -32,7 +32,8 @@ class Costs:
     """Seconds: `sample` of one sample's forward and backward pass, beside `launch` for the passes of each micro step
     whatever its samples; `reduction` of a parameter that is reduced,
     `update` of a parameter that the rank's optimizer updates, `gather` of a parameter tensor that stage 3 gathers,
-    `module` of a module that it visits. `gathering`: how many times what was measured of each collective alone takes
+    `module` of a module that it visits. `hides`: the share of computing that goes on behind these two. `gathering`: how
+    many times what was measured of each collective alone takes
     what stage 3 sends while it computes; `waits`: `gather` was measured on this network, waiting for it included.
     """
 
@@ -46,6 +47,7 @@ class Costs:
     gathering: float = 1.0
     waits: bool = False
     launch: float = 0.0
+    hides: float = 1.0
 
     def within(self, inside: Link | None) -> "Costs":
         """Return the same with another link between the GPUs of a node: what was measured is between nodes."""

@@ -5,7 +5,8 @@ How much of that overlaps is known of a calibration only; without one, nothing i
     stages 0 to 2: computing + work + communication + update
     stage 3: the longer one of computing + work and communication, + update
 
-Work is what ZeRO does beside that: copies into buckets at each reduction, and at stage 3 Python for each module.
+Work is what ZeRO does beside that: copies into buckets at each reduction, and at stage 3 Python for each module, as far
+as it takes longer than the computing that it starts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -66,6 +67,8 @@ def step_time(
     passes = _CHECKPOINTED if model.usage.checkpointing else 1
     compute = accumulation * (costs.launch + micro * costs.sample) * passes / ranks
     work = zero_work(setup, model, costs, accumulation)
+    if work_of(setup) is Work.GATHERED:
+        work = max(0.0, work - costs.hides * compute)
     if work < 0:  # a sweep's single calls took longer than the same calls in a step: the network's time is less
         during, work = max(0.0, during + work), 0.0
     if overlaps(setup) and costs.waits:
