@@ -196,7 +196,38 @@ def timing(model: str = "large") -> tuple[Configuration, ...]:
     )
 
 
-TABLES: Final = {"memory": memory, "traffic": traffic, "calibration": calibration, "timing": timing}
+def filled(table: Iterable[Configuration], micro: int = 16) -> tuple[Configuration, ...]:
+    """The stages and what they vary, with micro batches that keep a GPU busy for longer than Python starts its work.
+
+    What the host does besides decides little then, but at stage 3.
+    """
+
+    def named(each: Configuration) -> str:
+        end = f"-g{each.accumulation}"
+        return f"{each.name.removesuffix(end)}-b{micro}{end}"
+
+    return tuple(replace(each, name=named(each), micro=micro) for each in table)
+
+
+def filled_calibration(model: str = "large") -> tuple[Configuration, ...]:
+    """The same of a calibration; half of that micro batch tells what a micro step costs whatever its samples."""
+    measured = [each for each in calibration(model) if "-b16-" not in each.name]
+    return (*filled(measured[:1], micro=8), *filled(measured))
+
+
+def filled_timing(model: str = "large") -> tuple[Configuration, ...]:
+    """What is predicted from that and measured."""
+    return filled(each for each in timing(model) if each.micro == 4 and each.accumulation <= 4)
+
+
+TABLES: Final = {
+    "memory": memory,
+    "traffic": traffic,
+    "calibration": calibration,
+    "timing": timing,
+    "filled-calibration": filled_calibration,
+    "filled-timing": filled_timing,
+}
 
 
 def chosen(table: Iterable[Configuration], patterns: Sequence[str]) -> list[Configuration]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from bench.gpu.configurations import Configuration, timing
+from bench.gpu.configurations import Configuration, filled_timing, timing
 from bench.gpu.expectations import RECIPE, VERSION, WORLD, lines, setup_and_model
 from bench.gpu.fabrics import nodes
 from deepspeed_operator.plan.advice import Alternative, Circumstances, advise, plan_of
@@ -32,14 +32,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calibration", type=Path, default=_RESULTS / "calibration.jsonl")
     parser.add_argument("--gpu", choices=DEVICES, default="H200-141G")
+    parser.add_argument("--filled", action="store_true", help="of the table filled-timing, from filled-calibration")
     arguments = parser.parse_args()
-    for line in predicted(lines(arguments.calibration.read_text("utf-8")), arguments.gpu):
+    for line in predicted(lines(arguments.calibration.read_text("utf-8")), arguments.gpu, filled=arguments.filled):
         print(json.dumps(line))
 
 
-def predicted(measured: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, Any]]:
+def predicted(measured: list[dict[str, Any]], gpu: str, *, filled: bool = False) -> Iterator[dict[str, Any]]:
     """Yield what the lines of a calibration tell of everything that is timed, on GPUs of that name."""
-    device, table = DEVICES[gpu], timing()
+    device, table = DEVICES[gpu], filled_timing() if filled else timing()
     for fabric in fabrics(measured):
         learned = calibrated(measured, fabric).costs
         links = Links(Bandwidth(device.interconnect), Bandwidth(_NETWORKS.get(fabric, 0.0)))
@@ -48,8 +49,9 @@ def predicted(measured: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, An
             guessed = assumed(model, device, links, tokens=each.sequence)
             seconds, uncalibrated = (_seconds(each, costs, nodes(fabric)) for costs in (learned, guessed))
             yield {"fabric": fabric, "name": each.name, "seconds": seconds, "uncalibrated": uncalibrated}
-        for line in _advice(table, learned, nodes(fabric), device.memory):
-            yield {"fabric": fabric, **line}
+        if not filled:
+            for line in _advice(table, learned, nodes(fabric), device.memory):
+                yield {"fabric": fabric, **line}
 
 
 def _circumstances(configuration: Configuration, costs: Costs, nodes: int, capacity: int | None) -> Circumstances:
