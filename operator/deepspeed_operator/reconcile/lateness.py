@@ -20,24 +20,20 @@ _KINDS: Final = {"secret": "Secret", "configMap": "ConfigMap", "persistentVolume
 _OF_THE_NODE: Final = frozenset({"emptyDir", "downwardAPI", "serviceAccountToken"})
 
 
-def is_late(observed: Observed, gang: Gang) -> bool:
-    """Whether pods take so long that what they need may have been deleted."""
-    late_at = _late_at(gang)
-    return late_at is not None and late_at <= observed.now
+def lateness(observed: Observed, gang: Gang) -> tuple[bool, datetime | None]:
+    """Return whether pods take so long that what they need may have been deleted, and when to look again.
 
-
-def next_look(observed: Observed, gang: Gang) -> datetime | None:
-    """Return when pods will be late, and late ones are looked at again; None if none can be."""
-    late_at = _late_at(gang)
-    return late_at and (late_at if late_at > observed.now else observed.now + _LATE)
-
-
-def _late_at(gang: Gang) -> datetime | None:
+    That is when pods will be late, or late ones are looked at once more; None if none can be.
+    """
     waiting = [pod for pod in gang.pods.values() if not (pod.finished or pod.ready or pod.waiting_reason)]
     # One that runs waits for those that do not: only when all do should the ranks begin.
     all_run = not gang.missing and all(pod.phase == "Running" or pod.finished for pod in gang.pods.values())
     begun = [pod.since for pod in waiting if all_run or pod.stage is Stage.BEING_SET_UP]
-    return min(begun) + _LATE if begun else None
+    if not begun:
+        return False, None
+    late_at = min(begun) + _LATE
+    late = late_at <= observed.now
+    return late, observed.now + _LATE if late else late_at
 
 
 def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap | None:

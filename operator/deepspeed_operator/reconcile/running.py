@@ -8,7 +8,7 @@ from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeleteP
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true, sentence
 from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline
 from deepspeed_operator.reconcile.gang import Gang
-from deepspeed_operator.reconcile.lateness import is_late, next_look, without_volumes
+from deepspeed_operator.reconcile.lateness import lateness, without_volumes
 from deepspeed_operator.reconcile.memory import ask_configuration, explained
 from deepspeed_operator.reconcile.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.plan import ask_plan, with_plan
@@ -133,7 +133,7 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     if gang.missing and gang.old_pods_that_may_write:
         return state(observed, _waiting_for(gang), gang=gang, actions=removals, check_at=until)
     actions: tuple[Action, ...] = removals
-    verdict, late, look_at = obstacle(gang), is_late(observed, gang), next_look(observed, gang)
+    verdict, (late, look_at) = obstacle(gang), lateness(observed, gang)
     if gang.missing or late:
         made = children(observed, gang, installation)
         if isinstance(made, Verdict):
