@@ -167,6 +167,12 @@ class DeepSpeedJobStatus(Model):
     config_digest: str | None = Field(
         default=None, max_length=128, description="SHA-256 of the configuration that the run uses."
     )
+    judged_by: dict[str, Annotated[str, Field(max_length=64)]] | None = Field(
+        default=None,
+        max_length=16,
+        description="By name of a field of spec that predicts or judges (model, gpuMemory, admission): a digest of "
+        "what it said when the run was accepted, where it was set.",
+    )
     workers: Workers | None = Field(default=None, description="Pods of the current attempt.")
     failure: Failure | None = Field(default=None, description="Why the run failed.")
     transport: Transport | None = Field(default=None, description="How the ranks of the attempt are connected.")

@@ -10,3 +10,8 @@ def config_digest(config: Mapping[str, Any]) -> str:
     """Return `sha256:…` of what the configuration says: key order, spaces and ways to write a number do not count."""
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f"sha256:{sha256(canonical.encode()).hexdigest()}"
+
+
+def short_digest(said: Mapping[str, Any]) -> str:
+    """Return what is enough of a digest to see that something has changed."""
+    return config_digest(said).removeprefix("sha256:")[:16]

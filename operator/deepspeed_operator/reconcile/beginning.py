@@ -9,6 +9,7 @@ from typing import Any, Final
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Level, State, Workers, World
 from deepspeed_operator.reconcile.actions import FindGpus, JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
+from deepspeed_operator.reconcile.changed import judged_by
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished, sentence
 from deepspeed_operator.reconcile.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
 from deepspeed_operator.reconcile.judge import Judgement, judge
@@ -63,6 +64,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
         "world": judged.world,
         "batch": judged.batch,
         "config_digest": judged.configuration.digest if judged.configuration is not None else None,
+        "judged_by": judged_by(spec),
         "deepspeed_version": declared_version(spec, installation),
         "failure": None,
         "findings": list(judged.findings),

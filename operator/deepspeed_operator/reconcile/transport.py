@@ -30,7 +30,10 @@ class News:
 
 
 def news(observed: Observed, transport: Transport | None) -> News:
-    """Return what a transport means for status; what contradicts the job's network profile is announced once."""
+    """Return what a transport means for status; what contradicts the job's network profile is announced once.
+
+    It comes first: of more findings than status holds, the last are not kept, and would be announced again.
+    """
     status = observed.job.status
     others = [each for each in status.findings if not _is_mismatch(each)]
     found = mismatch(observed.job.spec, transport) if transport is not None else None
@@ -38,7 +41,7 @@ def news(observed: Observed, transport: Transport | None) -> News:
         return News({"transport": transport})
     known = len(others) < len(status.findings)
     event = JobEvent("Warning", "TransportMismatch", f"{found}")
-    return News({"transport": transport, "findings": [*others, found]}, () if known else (event,))
+    return News({"transport": transport, "findings": [found, *others]}, () if known else (event,))
 
 
 def _is_mismatch(finding: Finding) -> bool:

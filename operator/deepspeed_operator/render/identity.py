@@ -13,7 +13,7 @@ from deepspeed_operator.api.names import (
     OPERATOR,
 )
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.plan.digest import config_digest
+from deepspeed_operator.plan.digest import short_digest
 
 
 def job_labels(job: DeepSpeedJob) -> dict[str, str]:
@@ -34,7 +34,7 @@ def attempt_labels(job: DeepSpeedJob, attempt: int) -> dict[str, str]:
 
 def template_digest(job: DeepSpeedJob) -> str:
     """Return by what a pod is known to be made of spec.template as it is now, or not to be."""
-    return config_digest(job.spec.template or {}).removeprefix("sha256:")[:16]
+    return short_digest(job.spec.template or {})
 
 
 def child_metadata(job: DeepSpeedJob, name: str, labels: dict[str, str]) -> Json:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deepspeed_operator.api.status import State
+from deepspeed_operator.api.status import MAX_FINDINGS, State
 from tests.unit.reconcile.simulation import Simulation, job
 from tests.unit.reconcile.test_life_of_a_job import running
 
@@ -28,6 +28,75 @@ def test_an_inline_configuration_changed_in_a_run_is_a_finding() -> None:
     simulation.edit(dsConfig=job().spec.ds_config)
     simulation.settle()
     assert said(simulation) == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, job().spec.ds_config), (job().spec.ds_config, None)])
+def test_a_configuration_that_comes_or_goes_in_a_run_is_a_finding(
+    before: dict[str, object] | None, after: dict[str, object] | None
+) -> None:
+    simulation = running(dsConfig=before)
+    simulation.edit(dsConfig=after)
+    simulation.settle()
+    assert said(simulation) == ["spec.dsConfig"]
+    assert len(announced(simulation)) == 1
+
+
+JUDGED = {"model": {"parameters": 10**9}, "gpuMemory": "80Gi", "admission": "RequireFit"}
+
+
+@pytest.mark.parametrize("field", JUDGED)
+@pytest.mark.parametrize("when", ["running", "suspended"])
+def test_what_a_run_was_judged_by_is_a_finding_and_one_event_once_it_is_changed(field: str, when: str) -> None:
+    simulation = running()
+    if when == "suspended":
+        simulation.edit(suspend=True)
+        simulation.settle()
+        simulation.remove()
+        simulation.settle()
+    simulation.edit(**{field: JUDGED[field]})
+    simulation.settle()
+    simulation.wait(3600)
+    simulation.settle()
+    assert said(simulation) == [f"spec.{field}"]
+    assert len(announced(simulation)) == 1
+    assert "Change spec.runId" in announced(simulation)[0]
+
+
+def test_a_next_attempt_keeps_what_its_run_was_judged_by_and_the_next_run_takes_what_was_changed() -> None:
+    simulation = running()
+    simulation.edit(**JUDGED)
+    simulation.settle()
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    simulation.edit(suspend=False)
+    simulation.train()
+    changed = [f"spec.{field}" for field in JUDGED]
+    assert [path for path in said(simulation) if path in changed] == changed
+    assert len(announced(simulation)) == len(changed)
+    simulation.edit(runId="b")
+    simulation.settle()
+    simulation.remove()
+    simulation.train()
+    assert not set(said(simulation)) & set(changed)
+
+
+def test_facts_written_in_another_way_are_no_change() -> None:
+    simulation = running(model={"parameters": 10**9})
+    simulation.edit(model={"parameters": 10**9, "quantization": "None"})
+    simulation.settle()
+    assert "spec.model" not in said(simulation)
+    assert announced(simulation) == []
+
+
+def test_of_a_run_that_another_version_of_the_operator_judged_nothing_is_known_to_have_changed() -> None:
+    simulation = running()
+    earlier = simulation.job.status.model_copy(update={"judged_by": None})
+    simulation.job = simulation.job.model_copy(update={"status": earlier})
+    simulation.edit(admission="RequireFit")
+    simulation.settle()
+    assert announced(simulation) == []
 
 
 @pytest.mark.parametrize("before", [BEFORE, None])
@@ -87,3 +156,12 @@ def test_a_template_changed_together_with_the_run_id_is_that_runs() -> None:
     simulation.settle()
     assert set(simulation.pods) == {"pretrain-2-0", "pretrain-2-1"}
     assert said(simulation) == []
+
+
+def test_a_change_is_announced_once_where_status_holds_no_more_findings() -> None:
+    simulation = running(network={"env": {f"NCCL_NO_SUCH_{number}": "1" for number in range(60)}})
+    assert len(said(simulation)) == MAX_FINDINGS
+    simulation.edit(template=AFTER)
+    events = [event for _ in range(4) for event in simulation.step().events]
+    assert [event.reason for event in events] == ["ChangeNotApplied"]
+    assert "spec.template" in said(simulation)

@@ -161,6 +161,16 @@ def test_a_fabric_that_is_not_used_is_a_warning_and_one_event() -> None:
     assert simulation.job.status.state is State.RUNNING
 
 
+def test_a_fabric_that_is_not_used_is_said_and_announced_once_where_status_holds_no_more_findings() -> None:
+    unknown = {f"NCCL_NO_SUCH_{number}": "1" for number in range(60)}
+    simulation = running(PENDING, **asking(env=unknown))
+    says(simulation, SOCKET)
+    simulation.wait(30)
+    events = [event for _ in range(4) for event in simulation.step().events]
+    assert [event.reason for event in events] == ["TransportMismatch"]
+    assert len(reports(simulation)) == 1
+
+
 @pytest.mark.parametrize("spec", [{}, asking("TCP"), asking("Auto")])
 def test_without_a_fabric_that_was_asked_for_sockets_are_no_finding(spec: dict[str, Any]) -> None:
     simulation = running(SOCKET, **spec)
