@@ -178,7 +178,7 @@ def _computing(run: _Run, launch: float, sample: float) -> float:
 
 
 def _stage_3(runs: Sequence[_Run], sweep: Sweep, computing: Sequence[float]) -> dict[str, float]:
-    """Return the seconds of a gathered tensor and of a visited module, and how well it sends and works while it computes.
+    """Return the seconds of a gathered tensor and of a visited module, and how well it sends and works as it computes.
 
     Where the network is what it waits for, there is nothing to learn of the former; elsewhere, nothing of sending.
     """
