@@ -78,11 +78,11 @@ def corrected(case: Case | Missing, nodes: int, measured: Measured) -> Corrected
     if device is not None and case.model.usage.sequence is not None:
         found = replace(found, predicted=now.time.seconds)
     found = replace(found, network=now.time.communication)
-    split = _split(now, around.costs, measured.step_seconds)
-    if split is None:
+    parts = split(now, around.costs, measured.step_seconds)
+    if parts is None:
         words = "the traffic takes longer at the measured all-reduce than the whole step did: nothing is advised"
         return replace(found, remarks=(*found.remarks, words))
-    time, costs = split
+    time, costs = parts
     around = replace(around, costs=costs, capacity=_room(now, measured))
     best = _best(case, replace(now, time=time), around, known=device is not None)
     if best is None or measured.peak_memory is None:
@@ -137,7 +137,7 @@ def _growing(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float]
     return tuple(kept) if len(kept) > 1 else ((0.0, 0.0), *kept)
 
 
-def _split(now: Plan, costs: Costs, seconds: float) -> tuple[StepTime, Costs] | None:
+def split(now: Plan, costs: Costs, seconds: float) -> tuple[StepTime, Costs] | None:
     """Return the parts of the measured step, and the costs that they tell of; None where they contradict each other."""
     time = now.time
     assert time is not None, "the links that it needs are known"
@@ -151,14 +151,15 @@ def _split(now: Plan, costs: Costs, seconds: float) -> tuple[StepTime, Costs] | 
     avoidable = time.work + time.update
     compute = min(rest, max(time.compute, rest - avoidable))
     share = (rest - compute) / avoidable if avoidable else 0.0
-    parts = StepTime(compute, time.work * share, time.update * share, sent)
-    return parts, replace(
+    return StepTime(compute, time.work * share, time.update * share, sent), replace(
         costs,
         sample=costs.sample * compute / time.compute,
         reduction={work: seconds * share for work, seconds in costs.reduction.items()},
         update={work: seconds * share for work, seconds in costs.update.items()},
         gather=costs.gather * share,
         module=costs.module * share,
+        # As long as before by what is left of the work: more would make the step shorter than it was measured.
+        hides=costs.hides * share * time.compute / compute if compute else 0.0,
     )
 
 

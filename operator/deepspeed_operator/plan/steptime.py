@@ -6,7 +6,7 @@ How much of that overlaps is known of a calibration only; without one, nothing i
     stage 3: the longer one of computing + work and communication, + update
 
 Work is what ZeRO does beside that: copies into buckets at each reduction, and at stage 3 Python for each module, as far
-as it takes longer than the computing that it starts.
+as it takes longer than the share of computing that goes on behind it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -66,9 +66,9 @@ def step_time(
     ranks = division.tensor * division.pipeline * division.sequence
     passes = _CHECKPOINTED if model.usage.checkpointing else 1
     compute = accumulation * (costs.launch + micro * costs.sample) * passes / ranks
-    work = zero_work(setup, model, costs, accumulation)
+    work = copying(setup, model, costs, accumulation)
     if work_of(setup) is Work.GATHERED:
-        work = max(0.0, work - costs.hides * compute)
+        work += max(0.0, visiting(setup, model, costs, accumulation) - costs.hides * compute)
     if work < 0:  # a sweep's single calls took longer than the same calls in a step: the network's time is less
         during, work = max(0.0, during + work), 0.0
     if overlaps(setup) and costs.waits:
@@ -115,15 +115,17 @@ def visits(setup: Setup, model: Model, accumulation: int) -> tuple[int, int]:
     return sum(len(gather) for gather in gathers), 2 * len(model.modules) * accumulation
 
 
-def zero_work(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
-    """Seconds of copies into buckets, and of stage 3's work for each module."""
+def copying(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
+    """Seconds of copies into buckets."""
     if setup.data_ranks == 1 and setup.stage < 3:
         return 0.0
-    copies = costs.reduction[work_of(setup)] * trained_here(setup, model) * reductions(setup, accumulation)
-    if work_of(setup) is not Work.GATHERED:
-        return copies
+    return costs.reduction[work_of(setup)] * trained_here(setup, model) * reductions(setup, accumulation)
+
+
+def visiting(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
+    """Seconds of stage 3's Python for what it gathers and visits."""
     tensors, modules = visits(setup, model, accumulation)
-    return copies + tensors * costs.gather + modules * costs.module
+    return tensors * costs.gather + modules * costs.module
 
 
 def _unproven(setup: Setup, model: Model) -> Iterator[str]:

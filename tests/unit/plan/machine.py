@@ -33,7 +33,7 @@ def configuration(stage: int, accumulation: int, micro: int = 4, **zero: Any) ->
     }
 
 
-def costs(rate: float, latency: float = 30e-6) -> Costs:
+def costs(rate: float, latency: float = 30e-6, hides: float = 1.0) -> Costs:
     link = Bandwidth(rate, latency)
     return Costs(
         sample=0.022,
@@ -45,6 +45,7 @@ def costs(rate: float, latency: float = 30e-6) -> Costs:
         facts=(),
         waits=True,
         launch=0.009,
+        hides=hides,
     )
 
 
@@ -64,6 +65,7 @@ def run(fabric: str, costs: Costs) -> list[dict[str, Any]]:
     configs += [
         configuration(0, 2, micro=16),
         configuration(2, 2, **SINGLE_ROOTS),
+        configuration(3, 2, micro=8),
         configuration(3, 2, **NOTHING_STAYS),
     ]
     return [

@@ -95,6 +95,12 @@ def test_on_nvlink_to_reduce_once_a_step_is_the_fastest() -> None:
     assert 1.1 < (best.gain or 0) < 1.25
 
 
+def test_single_roots_are_no_advice_inside_a_node() -> None:
+    slow = replace(around(), nodes=1)
+    assert any(SINGLE in each.change.values for each in advised(around()))
+    assert not any(SINGLE in each.change.values for each in advised(slow))
+
+
 def test_every_alternative_keeps_the_global_batch_or_says_that_it_grows_and_comes_last() -> None:
     found = advised(around())
     grows = [each.change.grows for each in found]

@@ -7,17 +7,18 @@ from deepspeed_operator.plan.costs import Costs, Work
 from deepspeed_operator.plan.model import Source
 from tests.unit.plan.machine import NOTHING_STAYS, SINGLE_ROOTS, configuration, costs, run, time_of
 
-FAST, SLOW = costs(292e9), costs(2e9)
+FAST, SLOW, HALF_HIDDEN = costs(292e9), costs(2e9), costs(292e9, hides=0.5)
 OTHERS = {
     **{f"stage {stage}, accumulation {steps}": configuration(stage, steps) for stage in range(4) for steps in (1, 4)},
     "stage 1, single roots": configuration(1, 4, **SINGLE_ROOTS),
     "stage 2, single roots": configuration(2, 4, **SINGLE_ROOTS),
     "stage 3, nothing stays": configuration(3, 4, **NOTHING_STAYS),
     "stage 2, larger micro batch": configuration(2, 1, micro=16),
+    "stage 3, larger micro batch": configuration(3, 1, micro=16),
 }
 
 
-@pytest.mark.parametrize("true", [FAST, SLOW], ids=["fast", "slow"])
+@pytest.mark.parametrize("true", [FAST, SLOW, HALF_HIDDEN], ids=["fast", "slow", "half of computing hidden"])
 def test_times_that_were_not_measured_are_predicted(true: Costs) -> None:
     found = calibrated(run("fabric", true), "fabric").costs
     predicted = {name: time_of(config, found).seconds for name, config in OTHERS.items()}
@@ -26,14 +27,22 @@ def test_times_that_were_not_measured_are_predicted(true: Costs) -> None:
     )
 
 
-def test_a_gather_and_a_module_are_told_apart() -> None:
-    found = calibrated(run("fabric", FAST), "fabric").costs
-    assert found.gather == pytest.approx(FAST.gather, rel=0.05)
-    assert found.module == pytest.approx(FAST.module, rel=0.05)
+@pytest.mark.parametrize("true", [FAST, HALF_HIDDEN], ids=["all hidden", "half hidden"])
+def test_a_gather_a_module_and_the_computing_behind_them_are_told_apart(true: Costs) -> None:
+    found = calibrated(run("fabric", true), "fabric").costs
+    assert found.gather == pytest.approx(true.gather, rel=0.05)
+    assert found.module == pytest.approx(true.module, rel=0.05)
+    assert found.hides == pytest.approx(true.hides, abs=0.02)
+
+
+def test_of_one_micro_batch_at_stage_3_all_computing_counts_as_hidden() -> None:
+    stage_3 = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 8}
+    lines = [line for line in run("fabric", HALF_HIDDEN) if not stage_3.items() <= line.get("ds_config", {}).items()]
+    assert calibrated(lines, "fabric").costs.hides == 1
 
 
 def test_a_micro_batch_that_was_measured_alone_counts_by_its_samples() -> None:
-    lines = [line for line in run("fabric", FAST) if line.get("micro") != 16]
+    lines = [line for line in run("fabric", FAST) if line.get("micro") in (None, 4)]
     found = calibrated(lines, "fabric").costs
     assert found.launch == 0
     assert found.sample == pytest.approx(FAST.sample + FAST.launch / 4)
