@@ -2,6 +2,8 @@
 
     python3 -m bench.gpu.predict > bench/gpu/results/predicted.jsonl
 
+From a calibration by the table filled-calibration, what filled-timing measures.
+
 One JSON line a configuration and fabric: seconds of a step as the calibration predicts them, and uncalibrated, from the
 GPU's data sheet and a declared network. Then one for each advice at the recipe's global batch: the change that
 `dsjob plan bench/gpu/recipe.yaml --apply` makes, its gain, and the name of the configuration that it makes.
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from bench.gpu.configurations import Configuration, filled_timing, timing
+from bench.gpu.configurations import Configuration, calibration, filled_timing, timing
 from bench.gpu.expectations import RECIPE, VERSION, WORLD, lines, setup_and_model
 from bench.gpu.fabrics import nodes
 from deepspeed_operator.plan.advice import Alternative, Circumstances, advise, plan_of
@@ -32,15 +34,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calibration", type=Path, default=_RESULTS / "calibration.jsonl")
     parser.add_argument("--gpu", choices=DEVICES, default="H200-141G")
-    parser.add_argument("--filled", action="store_true", help="of the table filled-timing, from filled-calibration")
     arguments = parser.parse_args()
-    for line in predicted(lines(arguments.calibration.read_text("utf-8")), arguments.gpu, filled=arguments.filled):
+    for line in predicted(lines(arguments.calibration.read_text("utf-8")), arguments.gpu):
         print(json.dumps(line))
 
 
-def predicted(measured: list[dict[str, Any]], gpu: str, *, filled: bool = False) -> Iterator[dict[str, Any]]:
+def predicted(measured: list[dict[str, Any]], gpu: str) -> Iterator[dict[str, Any]]:
     """Yield what the lines of a calibration tell of everything that is timed, on GPUs of that name."""
-    device, table = DEVICES[gpu], filled_timing() if filled else timing()
+    names = {each["name"] for each in measured if "name" in each}
+    known = {each.name for each in calibration()}
+    device, table = DEVICES[gpu], timing() if names <= known else filled_timing()
     for fabric in fabrics(measured):
         learned = calibrated(measured, fabric).costs
         links = Links(Bandwidth(device.interconnect), Bandwidth(_NETWORKS.get(fabric, 0.0)))
@@ -49,9 +52,8 @@ def predicted(measured: list[dict[str, Any]], gpu: str, *, filled: bool = False)
             guessed = assumed(model, device, links, tokens=each.sequence)
             seconds, uncalibrated = (_seconds(each, costs, nodes(fabric)) for costs in (learned, guessed))
             yield {"fabric": fabric, "name": each.name, "seconds": seconds, "uncalibrated": uncalibrated}
-        if not filled:
-            for line in _advice(table, learned, nodes(fabric), device.memory):
-                yield {"fabric": fabric, **line}
+        for line in _advice(table, learned, nodes(fabric), device.memory):
+            yield {"fabric": fabric, **line}
 
 
 def _circumstances(configuration: Configuration, costs: Costs, nodes: int, capacity: int | None) -> Circumstances:
@@ -66,8 +68,10 @@ def _seconds(configuration: Configuration, costs: Costs, nodes: int) -> float | 
 
 
 def _advice(table: tuple[Configuration, ...], costs: Costs, nodes: int, capacity: int) -> Iterator[dict[str, Any]]:
-    """Yield what is advised instead of the recipe at the same global batch, the best first."""
-    recipe = next(each for each in table if each.name == RECIPE)
+    """Yield what is advised instead of the recipe, where it is timed, at the same global batch, the best first."""
+    recipe = next((each for each in table if each.name == RECIPE), None)
+    if recipe is None:
+        return
     around = _circumstances(recipe, costs, nodes, capacity)
     config = recipe.ds_config()
     now = plan_of(config, recipe.micro, recipe.accumulation, around)

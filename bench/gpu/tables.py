@@ -215,17 +215,23 @@ def _worst(what: str, errors: Sequence[float]) -> Iterator[str]:
         yield f"{len(errors)} × {what}: median error {statistics.median(errors):.1%}, worst {max(errors):.1%}."
 
 
+def lines_of(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The objects of a folder's files of that kind: name.jsonl, name-2.jsonl, …"""
+    paths = sorted(folder.glob(f"{name}*.jsonl"), key=lambda path: path.stem)
+    return [each for path in paths for each in lines(path.read_text("utf-8"))]
+
+
+def said_of(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The same, or where there are none, those of the folder above: another machine's on the same network."""
+    return lines_of(folder, name) or lines_of(folder.parent, name)
+
+
 def tables(folder: Path) -> Iterator[tuple[str, Iterator[str]]]:
-    """Yield what a folder's lines fill; where none of them predict, those of the folder above did."""
-
-    def read(name: str, where: Path = folder) -> list[dict[str, Any]]:
-        paths = sorted(where.glob(f"{name}*.jsonl"), key=lambda path: path.stem)
-        return [each for path in paths for each in lines(path.read_text("utf-8"))]
-
-    timed, predicted = read("timing"), read("predicted") or read("predicted", folder.parent)
+    """Yield what a folder's lines fill."""
+    timed, predicted = lines_of(folder, "timing"), said_of(folder, "predicted")
     rounds = pooled(timed)
-    yield "memory", memory(read("memory"))
-    yield "traffic", traffic([*read("traffic"), *read("calibration"), *timed])
+    yield "memory", memory(lines_of(folder, "memory"))
+    yield "traffic", traffic([*lines_of(folder, "traffic"), *lines_of(folder, "calibration"), *timed])
     yield "timing", timing(rounds, predicted)
     yield "article", article(rounds)
     yield "recipe", recipe(rounds, predicted)
@@ -236,9 +242,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables between the marks of a document")
     arguments = parser.parse_args()
-    inner = sorted(each for each in arguments.results.iterdir() if each.is_dir())
+    inner = sorted(each for each in arguments.results.rglob("*") if each.is_dir())
     found = {
-        name if folder == arguments.results else f"{folder.name}/{name}": table
+        (folder.relative_to(arguments.results) / name).as_posix(): table
         for folder in (arguments.results, *inner)
         for name, table in tables(folder)
     }

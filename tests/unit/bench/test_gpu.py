@@ -24,12 +24,23 @@ def test_names_are_unique(table: str) -> None:
     assert len(names) == len(set(names))
 
 
-def test_nothing_that_is_timed_was_learned_from() -> None:
-    known = {each.name for each in TABLES["calibration"]()}
+@pytest.mark.parametrize("kind", ["", "filled-"])
+def test_nothing_that_is_timed_was_learned_from(kind: str) -> None:
+    learned, timed = (
+        [(each.model_config(), each.ds_config()) for each in TABLES[f"{kind}{name}"]()]
+        for name in ("calibration", "timing")
+    )
+    assert [each for each in timed if each in learned] == []
+
+
+def test_the_article_is_timed() -> None:
     article = {f"large-s{stage}-g{accumulation}" for stage, accumulation in itertools.product((0, 2), (1, 4))}
-    timed = {each.name for each in TABLES["timing"]()}
-    assert article <= timed
-    assert not timed & known
+    assert article <= {each.name for each in TABLES["timing"]()}
+
+
+def test_filled_micro_batches_are_larger_than_those_where_the_host_decides() -> None:
+    assert {each.micro for name in ("filled-calibration", "filled-timing") for each in TABLES[name]()} == {8, 16}
+    assert len(TABLES["filled-timing"]()) >= 10
 
 
 def test_the_recipe_is_among_what_is_timed() -> None:
