@@ -35,9 +35,9 @@ class Settings:
     namespace: str = "default"  # where the Lease is
     watched_namespaces: tuple[str, ...] = ()  # none: all
     identity: str = ""
-    qps: float = 200.0
-    in_flight: int = 32
-    workers: int = 16  # more in progress make each slower, and what is over sooner waits behind it
+    qps: float = 500.0
+    in_flight: int = 64
+    workers: int = 64
     worker_image: str = ""
     worker_deepspeed_version: str | None = None
     reads_nodes: bool = False
