@@ -36,7 +36,7 @@ class Settings:
     watched_namespaces: tuple[str, ...] = ()  # none: all
     identity: str = ""
     qps: float = 500.0
-    in_flight: int = 64
+    in_flight: int = 128
     workers: int = 64
     worker_image: str = ""
     worker_deepspeed_version: str | None = None
