@@ -11,7 +11,6 @@ from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.versions import judge_of
-from deepspeed_operator.plan.accelerators import CPU, accelerator_of
 from deepspeed_operator.plan.facts import model_of
 from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
 from deepspeed_operator.plan.gpus import Gpus
@@ -62,19 +61,6 @@ class Missing:
     path: str
     why: str
     wrong: bool = False
-
-
-def gpu_case_of(
-    spec: DeepSpeedJobSpec,
-    config: Mapping[str, Any],
-    world: World,
-    batch: Batch | None,
-    version: str | None,
-) -> Case | Missing:
-    """Return what the memory of a judged job follows from."""
-    if spec.model is not None and accelerator_of(spec) == CPU:
-        return Missing("spec.template", "the job trains on CPUs")
-    return case_of(spec, config, world, batch, version)
 
 
 def case_of(

@@ -10,7 +10,7 @@ from deepspeed_operator.dsconfig.judgement import Circumstances
 from deepspeed_operator.dsconfig.judgement import Judgement as ConfigurationJudgement
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
 from deepspeed_operator.dsconfig.source import format_findings
-from deepspeed_operator.plan.accelerators import accelerator_of
+from deepspeed_operator.plan.accelerators import CPU, accelerator_of
 from deepspeed_operator.plan.world import declared_parallelism, world_of
 from deepspeed_operator.reconcile.actions import FindGpus, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict
@@ -79,11 +79,14 @@ def judge(
     memory = None
     if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
         # Few jobs declare a model, and the planner would be a tenth of what dsjob validate takes for the others.
-        from deepspeed_operator.plan.jobs import Case, gpu_case_of  # noqa: PLC0415
+        from deepspeed_operator.plan.jobs import Case, Missing, case_of  # noqa: PLC0415
         from deepspeed_operator.reconcile.gpus import ask_nodes, known_gpus  # noqa: PLC0415
         from deepspeed_operator.reconcile.memory import stated  # noqa: PLC0415
 
-        case = gpu_case_of(spec, source.values, world, judged.batch, version)
+        if accelerator_of(spec) == CPU:
+            case = Missing("spec.template", "the job trains on CPUs")
+        else:
+            case = case_of(spec, source.values, world, judged.batch, version)
         question = ask_nodes(observed) if installation.reads_nodes and isinstance(case, Case) else None
         if question is not None:
             return question

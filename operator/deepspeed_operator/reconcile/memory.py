@@ -8,7 +8,7 @@ from deepspeed_operator.api.spec import Admission, DeepSpeedJobSpec
 from deepspeed_operator.api.status import Failure, Finding, Level
 from deepspeed_operator.plan.fit import ERROR, Fit
 from deepspeed_operator.plan.gpus import Gpus
-from deepspeed_operator.plan.jobs import Case, Missing, gpu_case_of, plan_memory, pod_limit
+from deepspeed_operator.plan.jobs import Case, Missing, case_of, plan_memory, pod_limit
 from deepspeed_operator.plan.remedies import smallest_change
 from deepspeed_operator.plan.units import GIB, gib
 from deepspeed_operator.reconcile.actions import ReadConfigMap
@@ -107,5 +107,5 @@ def _case(observed: Observed) -> Case | None:
     config = run_configuration(observed)
     if status.world is None or config is None or isinstance(config, ReadConfigMap | Verdict):
         return None
-    found = gpu_case_of(spec, config.values, status.world, status.batch, status.deepspeed_version)
+    found = case_of(spec, config.values, status.world, status.batch, status.deepspeed_version)
     return found if isinstance(found, Case) else None
