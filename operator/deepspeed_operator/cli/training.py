@@ -23,7 +23,8 @@ from deepspeed_operator.plan.jobs import Case, Missing, case_of
 from deepspeed_operator.plan.measured import Measured
 from deepspeed_operator.plan.recalibration import as_run, corrected
 from deepspeed_operator.plan.units import gib
-from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, how
+from deepspeed_operator.reconcile.conditions import sentence
+from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, how, remedy
 from deepspeed_operator.reconcile.judge import Judgement
 from deepspeed_operator.reconcile.memory import out_of_memory
 from deepspeed_operator.reconcile.plan import advice, measured_of, plan_status
@@ -52,11 +53,10 @@ def train(attempt: Attempt, verdict: Judgement, directory: Directory) -> int:
     live.tell_transport(transport_of(words.get("transport")))
     live.tell_plan(measured_of(words.get("measured")))
     seconds = time.monotonic() - begun
-    codes = [process.returncode for process in agents.processes]
-    if not any(codes):
+    if not any(process.returncode for process in agents.processes):
         _say(State.COMPLETE, f"{_ranks(world.size)} ended with 0", seconds)
         return 0
-    code = _failed(live, attempt, directory, codes, seconds)
+    code = _failed(live, attempt, directory, agents, seconds)
     return _SIGNALLED + agents.stopped_by if agents.stopped_by else code
 
 
@@ -181,24 +181,30 @@ def _transport_lines(spec: DeepSpeedJobSpec, transport: Transport) -> Iterator[s
         yield f"{painted('warning', 'yellow')}: {found}"
 
 
-def _failed(live: _Live, attempt: Attempt, directory: Directory, codes: Sequence[int], seconds: float) -> int:
-    """Say why, and return the code to end with."""
-    nodes = range(attempt.world.nodes)
+def _failed(live: _Live, attempt: Attempt, directory: Directory, agents: Agents, seconds: float) -> int:
+    """Say why and what to do, and return the code to end with."""
+    nodes, codes = range(attempt.world.nodes), [process.returncode for process in agents.processes]
     said = [_message(directory, index) for index in nodes]
     killed = next((index for index in nodes if codes[index] < 0), None)
     if killed is not None:  # it could not say so itself; its peers tell only what followed
-        _say(State.FAILED, f"the agent of node {killed} {how(None, -codes[killed])}", seconds)
+        reason = "Terminated" if agents.stopped_by else ""
+        _say_failed(f"the agent of node {killed} {how(None, -codes[killed])}", reason, seconds)
         return _SIGNALLED - codes[killed]
     first = next(index for index in nodes if codes[index])
     cause = said[first]
     if cause is None:
-        _say(State.FAILED, f"the agent of node {first} {how(codes[first], None)}", seconds)
+        _say_failed(f"the agent of node {first} {how(codes[first], None)}", "", seconds)
         return codes[first]
     own = (said[cause.index] if cause.index is not None and cause.index in nodes else cause) or cause
     hint = out_of_memory(live.case(), f"{cause.signature}\n{own.tail}", declared_gpus(attempt.job.spec))
-    _say(State.FAILED, f"{_words(cause)}{f'. {hint}' if hint else ''}", seconds)
+    _say_failed(f"{_words(cause)}{f'. {hint}' if hint else ''}", cause.reason, seconds)
     _print_tail(own)
     return codes[first]
+
+
+def _say_failed(words: str, reason: str, seconds: float) -> None:
+    """As the condition of a job says it; who has stopped it knows what to do."""
+    _say(State.FAILED, words if reason == "Terminated" else f"{sentence(words)} {remedy(reason, 'run again')}", seconds)
 
 
 def _message(directory: Directory, index: int) -> AgentMessage | None:

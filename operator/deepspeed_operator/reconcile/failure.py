@@ -22,28 +22,29 @@ _SILENT_DEATH_ADVANTAGE = timedelta(seconds=2)
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _SYMPTOMS = frozenset({"Terminated", "PeerLost", "PeersMissing"})  # of something that another pod may explain
 _NOT_FOUND = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|.*no such file)')
+# `again`: how to, which is another thing without a cluster.
 _REMEDIES = {
     "ScriptNotFound": "Check spec.training.script against the image's working directory or spec.training.files.",
     Reason.PYTHON_NOT_FOUND: "The image needs python3 (3.8 or newer); spec.training.python is the ranks' interpreter.",
     Reason.OUT_OF_MEMORY: "Raise the memory limit of the trainer container in spec.template, or lower the memory need: "
     "a smaller micro batch, activation checkpointing, less offload to the CPU.",
-    Reason.EVICTED: "Set memory and ephemeral-storage requests in spec.template; run again with another spec.runId.",
+    Reason.EVICTED: "Set memory and ephemeral-storage requests in spec.template; {again}.",
     Reason.POD_DELETED: "Run again with another spec.runId.",
-    Reason.CONTAINER_KILLED: "Look at the events of its node for want of memory; run again with another spec.runId.",
+    Reason.CONTAINER_KILLED: "Look at the events of its node for want of memory; {again}.",
     Reason.CONTAINER_FAILED: "Read its log in status.failure: an entrypoint of the image may have failed before the "
-    "agent; run again with another spec.runId.",
-    Reason.INIT_CONTAINER_FAILED: "Read its log; correct it in spec.template, and run again with another spec.runId.",
-    Reason.STARTUP_DEADLINE_EXCEEDED: "Remove that, or raise the deadline; run again with another spec.runId.",
-    "WorldMismatch": "Remove it from the image or from spec.template; run again with another spec.runId.",
-    "Terminated": "Look for a drain, a preemption or a person; run again with another spec.runId.",
-    "AgentError": "Please report it with the pod's log; run again with another spec.runId.",
-    "TransportMismatch": "See docs/transport.md for what keeps NCCL from it; run again with another spec.runId.",
-    "PreflightFailed": "Look at the network, or at the log in status.failure; run again with another spec.runId.",
-    "PeerLost": "Look at the node; run again with another spec.runId.",
-    "HostNotResolved": "Check the cluster's DNS and network policies, then run again with another spec.runId.",
-    "PeersMissing": "Check that pods of this namespace may talk to each other, then run again with another spec.runId.",
+    "agent; {again}.",
+    Reason.INIT_CONTAINER_FAILED: "Read its log; correct it in spec.template, and {again}.",
+    Reason.STARTUP_DEADLINE_EXCEEDED: "Remove that, or raise the deadline; {again}.",
+    "WorldMismatch": "Remove it from the image or from spec.template; {again}.",
+    "Terminated": "Look for a drain, a preemption or a person; {again}.",
+    "AgentError": "Please report it with its log; {again}.",
+    "TransportMismatch": "See docs/transport.md for what keeps NCCL from it; {again}.",
+    "PreflightFailed": "Look at the network, or at the log of its rank; {again}.",
+    "PeerLost": "Look at the node; {again}.",
+    "HostNotResolved": "Check the cluster's DNS and network policies, then {again}.",
+    "PeersMissing": "Check that pods of this namespace may talk to each other, then {again}.",
 }
-DEFAULT_REMEDY = "Correct the cause, then run again with another spec.runId."
+_DEFAULT_REMEDY = "Correct the cause, then {again}."
 
 
 _Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -105,7 +106,12 @@ def gone_pods(gang: Gang) -> Failure:
 def headline(failure: Failure) -> str:
     """Return the failure in one line with what to do next, for a condition."""
     cause = failure.message.partition("\n")[0]
-    return f"{sentence(cause)} {_REMEDIES.get(failure.reason, DEFAULT_REMEDY)}"
+    return f"{sentence(cause)} {remedy(failure.reason)}"
+
+
+def remedy(reason: str, again: str = "run again with another spec.runId") -> str:
+    """Return what to do after a failure for this reason."""
+    return _REMEDIES.get(reason, _DEFAULT_REMEDY).format(again=again)
 
 
 def _ended(pods: tuple[PodView, ...]) -> dict[str, datetime]:

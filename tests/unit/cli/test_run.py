@@ -148,7 +148,7 @@ def test_a_failing_ranks_code_is_ours_and_the_cause_is_named(start: Start) -> No
     )
     ended = start(program, nodes=2, slotsPerNode=2).end()
     assert ended.code == 7
-    assert "s: rank 3 on node 1 exited with code 7: exit code 7\n" in ended.output
+    assert "s: rank 3 on node 1 exited with code 7: exit code 7. Correct the cause, then run again.\n" in ended.output
     assert ended.output.endswith("  last words\n")
 
 
@@ -167,6 +167,7 @@ def test_who_stops_it_stops_all_ranks_and_lets_them_save(start: Start, number: s
     ended = running.end(20)
     assert ended.code == 128 + number
     assert ended.output.count("saved") >= 4
+    assert "again" not in ended.output, "who has stopped it knows what to do"
     assert not any(is_alive(pid) for pid in pids)
 
 
@@ -177,7 +178,8 @@ def test_a_second_signal_waits_for_nobody(start: Start) -> None:
     time.sleep(0.5)
     assert running.process.poll() is None, "the ranks have their grace"
     running.process.send_signal(signal.SIGINT)
-    assert running.end(5).code == 128 + signal.SIGINT
+    ended = running.end(5)
+    assert (ended.code, "again" in ended.output) == (128 + signal.SIGINT, False)
     assert not any(is_alive(pid) for pid in pids)
 
 
