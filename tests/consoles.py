@@ -1,4 +1,7 @@
-"""Console blocks of the documentation, held against what their commands print now. `--update-golden` writes them."""
+"""Console blocks of the documentation, held against what their commands print now. `--update-golden` writes them.
+
+A block marked ```console gpus shows what was recorded on GPUs, which no machine that tests has.
+"""
 
 import re
 from collections.abc import Callable
@@ -8,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"(?<=^```console\n)\$ .*?(?=^```$)", re.DOTALL | re.MULTILINE)
+_SHOWS_OUTPUT = re.compile(r"^```console *(.*)\n(?:\$ .*\n)+(?!\$ |#|```)", re.MULTILINE)
 _COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 # What two runs of the same command may print differently.
 _VARIES = re.compile(
@@ -41,6 +45,11 @@ def hold(page: str, printed: Callable[[str], str], config: pytest.Config, *, var
     else:
         assert now == text
     return commands
+
+
+def marks(page: Path) -> set[str]:
+    """Return how the blocks that show output are marked; those of hold() are not."""
+    return set(_SHOWS_OUTPUT.findall(page.read_text()))
 
 
 def _words(text: str) -> list[str]:

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.consoles import ROOT, hold
+from tests.consoles import ROOT, hold, marks
 from tests.unit.cli.command import dsjob
 
 FILE = re.compile(r"^```(?:json|yaml) (\S+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize(("name", "commands"), [("validate.md", 4), ("network.md", 1), ("plan.md", 3)])
+@pytest.mark.parametrize(
+    ("name", "commands"), [("validate.md", 4), ("network.md", 1), ("plan.md", 3), ("transport.md", 1)]
+)
 def test_the_page_shows_what_the_commands_print(
     name: str, commands: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
@@ -28,3 +30,14 @@ def test_the_page_shows_what_the_commands_print(
         return dsjob(*arguments).stdout
 
     assert hold(f"docs/{name}", printed, pytestconfig) == commands
+
+
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+TESTS = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if marks(page)], ids=lambda page: page.name)
+def test_what_a_page_shows_of_a_command_is_held_by_a_test_or_said_to_need_gpus(page: Path) -> None:
+    assert marks(page) <= {"", "gpus"}
+    held = any("hold(" in test and re.search(rf'["/]{page.name}"', test) for test in TESTS)
+    assert held == ("" in marks(page))
