@@ -79,7 +79,8 @@ class Output(threading.Thread):
         """A line of the agent's own."""
         if self.lock.acquire(timeout=1):
             try:
-                self._write(f"[deepspeed-operator] {text}\n".encode(), None)
+                # Names of files and variables need not be text.
+                self._write(f"[deepspeed-operator] {text}\n".encode("utf-8", "replace"), None)
             finally:
                 self.lock.release()
 

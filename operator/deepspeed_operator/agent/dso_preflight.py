@@ -170,8 +170,10 @@ class Probe:
         """The probe has ended: yields warnings."""
         assert self.process.stdout
         self.done, self.process.returncode = True, code
-        # What a sitecustomize of the user's prints comes before it.
-        found = (self.process.stdout.read().decode().splitlines() or [""])[-1].strip()
+        # What a sitecustomize of the user's prints comes before it; what it starts may keep the pipe open.
+        os.set_blocking(self.process.stdout.fileno(), False)
+        lines = (self.process.stdout.read() or b"").decode("utf-8", "replace").splitlines()
+        found = (lines or [""])[-1].strip()
         self.process.stdout.close()
         declared = self.plan.deepspeed
         self.missing = code == 0 and found == "missing"

@@ -14,6 +14,13 @@ MAX_FINDINGS = 50
 MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
 
 
+def _legible(length: int) -> BeforeValidator:
+    """Users, kubelets and agents are quoted, whose words may be of any length, and have bytes that are no text."""
+    return BeforeValidator(
+        lambda text: text[:length].encode("utf-8", "replace").decode() if isinstance(text, str) else text
+    )
+
+
 class State(StrEnum):
     """A word for the printer column, derived from the conditions; nothing is decided upon it."""
 
@@ -100,7 +107,9 @@ class Failure(Model):
     node: str | None = Field(default=None, max_length=253, description="The Kubernetes node the pod ran on.")
     exit_code: int | None = Field(default=None, description="Exit code of the rank or container.")
     signal: int | None = Field(default=None, description="Signal that killed the rank or container.")
-    message: str = Field(max_length=MAX_MESSAGE, description="The cause in words, then the last lines of the log.")
+    message: Annotated[str, _legible(MAX_MESSAGE)] = Field(
+        max_length=MAX_MESSAGE, description="The cause in words, then the last lines of the log."
+    )
 
 
 class Level(StrEnum):
@@ -109,20 +118,15 @@ class Level(StrEnum):
     ADVICE = "advice"
 
 
-def _cut(length: int) -> BeforeValidator:
-    """A finding quotes its user, whose names may be of any length."""
-    return BeforeValidator(lambda text: text[:length] if isinstance(text, str) else text)
-
-
 class Finding(Model):
     """Something about the job's definition or image that is worth knowing."""
 
     level: Level = Field(description="error: refused. warning: ignored or surprising. advice: could be better.")
-    path: Annotated[str, _cut(1024)] = Field(
+    path: Annotated[str, _legible(1024)] = Field(
         max_length=1024, description="Where: a path in the job, such as spec.dsConfig.train_batch_size."
     )
-    message: Annotated[str, _cut(4096)] = Field(max_length=4096, description="What is the case.")
-    fix: Annotated[str, _cut(4096)] = Field(default="", max_length=4096, description="What to write instead.")
+    message: Annotated[str, _legible(4096)] = Field(max_length=4096, description="What is the case.")
+    fix: Annotated[str, _legible(4096)] = Field(default="", max_length=4096, description="What to write instead.")
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" + (f" Fix: {self.fix}" if self.fix else "")

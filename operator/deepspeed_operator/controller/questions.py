@@ -1,7 +1,6 @@
 """Answering the reconciler's questions."""
 
 import asyncio
-import hashlib
 import json
 import logging
 from collections.abc import Iterable
@@ -29,10 +28,9 @@ from deepspeed_operator.reconcile.actions import (
     ReadConfigMap,
     TryPod,
 )
+from deepspeed_operator.reconcile.agent import report_of
 from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, CorrectedPlan, FoundGpus
-from deepspeed_operator.reconcile.plan import measured_of
 from deepspeed_operator.reconcile.pods import pod_view
-from deepspeed_operator.reconcile.transport import transport_of
 
 AGENT_SECONDS = 2.0
 AGENTS_AT_A_TIME = 32
@@ -88,19 +86,8 @@ class Questions:
         try:
             async with self._agents.get(f"http://{host}:{port}/state") as response:
                 state: Any = json.loads(await whole(response.content))
-            digest = hashlib.sha256(job.metadata.uid.encode()).hexdigest()
-            if (state["uidDigest"], state["attempt"]) != (digest, attempt):
-                return None
-            warnings = tuple(str(warning)[:4096] for warning in state["warnings"])
-            return AgentReport(
-                attempt,
-                now(),
-                deepspeed_version=state["deepspeed"],
-                warnings=warnings,
-                transport=transport_of(state.get("transport")),
-                measured=measured_of(state.get("measured")),
-            )
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError, RecursionError):
+            return report_of(state, job.metadata.uid, attempt, now())
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError):
             return None  # no answer is an answer: what it would have told is not essential
 
     async def _confirm_missing(self, job: DeepSpeedJob, names: Iterable[str]) -> frozenset[str]:

@@ -243,3 +243,22 @@ def test_an_error_of_the_agents_own_is_told(gang: Make) -> None:
     (ended,) = made.run()
     assert (ended.code, ended.cause["reason"]) == (1, "AgentError")
     assert "protocol 9" in ended.cause["signature"]
+
+
+def test_a_cause_with_a_name_that_is_no_text_stays_the_cause(gang: Make) -> None:
+    script = (
+        "import json, os, sys\n"
+        "said = {'message': {'message': 'FileNotFoundError: caf' + chr(0xDCE9)}}\n"
+        "json.dump(said, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))\n"
+        "sys.exit(1)"
+    )
+    (ended,) = gang(script=script).run()
+    assert (ended.cause["reason"], ended.cause["signature"]) == ("RankFailed", "FileNotFoundError: caf?")
+
+
+def test_files_whose_names_are_no_text_are_listed_where_a_script_is_missing(gang: Make) -> None:
+    made = gang(script=None)
+    (made.code / os.fsdecode(b"caf\xe9")).touch()
+    (ended,) = made.run()
+    assert ended.cause["reason"] == "ScriptNotFound"
+    assert "caf?" in ended.cause["signature"]

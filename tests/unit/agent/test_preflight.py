@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,3 +129,17 @@ def command(*words: str) -> dict[str, Any]:
 def test_a_command_that_launches_by_itself_is_a_warning(gang: Make, words: list[str], launches: bool) -> None:
     (ended,) = gang(plan=command(*words)).run()
     assert ("use training.launcher None" in ended.output) is launches
+
+
+def test_what_a_sitecustomize_prints_and_starts_does_not_keep_the_ranks_from_starting(
+    gang: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, subprocess, sys\n"
+        "if sys.orig_argv[1] == '-c':\n"
+        "    os.write(1, b'caf\\xe9\\n')\n"
+        "    subprocess.Popen(['sleep', '7'])\n"
+    )
+    (ended,) = gang(plan={"launcher": "Ranks"}).run(PYTHONPATH=str(tmp_path))
+    assert (ended.code, ended.cause["reason"]) == (0, "Completed")
+    assert ended.seconds < 6

@@ -1,0 +1,30 @@
+"""What rank 0's agent says of itself, as far as status can hold it: whoever reaches its port may be answering."""
+
+import hashlib
+from datetime import datetime
+from typing import Any
+
+from deepspeed_operator.api.untyped import list_at, object_at
+from deepspeed_operator.reconcile.observed import AgentReport
+from deepspeed_operator.reconcile.plan import measured_of
+from deepspeed_operator.reconcile.transport import transport_of
+
+_MAX_VERSION = 64
+
+
+def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentReport | None:
+    """Return what an agent's /state tells, or None if it is not of this attempt of the job."""
+    digest = hashlib.sha256(uid.encode()).hexdigest()
+    said = object_at(state)
+    if (said.get("uidDigest"), said.get("attempt")) != (digest, attempt):
+        return None
+    version = said.get("deepspeed")
+    known = isinstance(version, str) and version.isascii() and len(version) <= _MAX_VERSION
+    return AgentReport(
+        attempt,
+        read_at,
+        deepspeed_version=version if known else None,
+        warnings=tuple(warning for warning in list_at(said, "warnings") if isinstance(warning, str)),
+        transport=transport_of(said.get("transport")),
+        measured=measured_of(said.get("measured")),
+    )
