@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
@@ -138,7 +138,7 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         phase=phase,
         ready=of_trainer.get("ready", False) and not _lost_with_its_node(conditions.get("Ready", {})),
         since=now,
-        deleted_at=moment(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
+        deleted_at=_deleted_at(metadata),
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         unschedulable=scheduled.get("message", "") if unscheduled else None,
@@ -150,6 +150,13 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         failed_init=failed_init[0] if failed_init else None,
         termination=failed_init[1] if failed_init else trainer_ended,
     )
+
+
+def _deleted_at(metadata: Mapping[str, Any]) -> datetime | None:
+    """Return when it was deleted: what the API server writes is when its grace ends."""
+    if "deletionTimestamp" not in metadata:
+        return None
+    return moment(metadata["deletionTimestamp"]) - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
 
 
 def moment(timestamp: str) -> datetime:

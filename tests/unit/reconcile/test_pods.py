@@ -1,5 +1,6 @@
 """What is read of a pod, whatever else runs in it."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -38,9 +39,9 @@ def test_a_pod_is_ready_when_its_trainer_is(condition: dict[str, Any], trainer_r
     assert viewed(given, status).ready is ready
 
 
-def viewed(given: DeepSpeedJob, status: dict[str, Any], **spec: str) -> PodView:
+def viewed(given: DeepSpeedJob, status: dict[str, Any], metadata: dict[str, Any] | None = None, **spec: str) -> PodView:
     pod = Attempt(given, 1, world_of(given.spec), None, INSTALLATION).pod(0)
-    pod["metadata"] |= {"uid": "pod-1", "resourceVersion": "1"}
+    pod["metadata"] |= {"uid": "pod-1", "resourceVersion": "1", **(metadata or {})}
     return pod_view({**pod, "spec": {**pod["spec"], **spec}, "status": status}, moment(THEN))
 
 
@@ -68,3 +69,9 @@ def test_a_pod_is_being_set_up_only_while_its_node_says_so(
 ) -> None:
     conditions = [{"type": "PodReadyToStartContainers", **each} for each in ready_to_start]
     assert viewed(job(), {"phase": phase, "conditions": conditions}, nodeName="node0").stage is stage
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [({"deletionGracePeriodSeconds": 30}, 0), ({}, 30)])
+def test_a_pod_is_deleted_when_its_grace_begins(grace: dict[str, int], seconds: int) -> None:
+    ends = {"deletionTimestamp": "2026-01-01T00:00:30Z", **grace}
+    assert viewed(job(), {}, ends).deleted_at == moment(THEN) + timedelta(seconds=seconds)

@@ -113,6 +113,27 @@ def test_advice_about_debugging_variables_and_new_ones() -> None:
     assert len(found) == 2
 
 
+@pytest.mark.parametrize(
+    ("profile", "env", "warned"),
+    [
+        ("InfiniBand", {"NCCL_DEBUG": "WARN"}, "NCCL_DEBUG"),
+        ("InfiniBand", {"NCCL_DEBUG_SUBSYS": "NET"}, "NCCL_DEBUG_SUBSYS"),
+        ("InfiniBand", {"NCCL_DEBUG": "info", "NCCL_DEBUG_SUBSYS": "NET"}, None),
+        ("InfiniBand", {}, None),
+        ("TCP", {"NCCL_DEBUG": "WARN"}, None),
+    ],
+)
+def test_a_fabric_that_is_to_be_watched_needs_nccls_report(
+    profile: str, env: dict[str, str], warned: str | None
+) -> None:
+    for require in (False, True) if profile != "TCP" else (False,):
+        found = [
+            each for each in findings(env=env, profile=profile, require=require) if "stays unknown" in each.message
+        ]
+        assert [each.path for each in found] == ([f"spec.network.env.{warned}"] if warned else [])
+        assert all(("stops nothing" in each.message) is require for each in found)
+
+
 def test_a_value_that_comes_from_elsewhere_is_not_judged() -> None:
     env = [{"name": "NCCL_P2P_DISABLE", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}]
     assert not [each for each in findings({"env": env}) if each.level is Level.WARNING]

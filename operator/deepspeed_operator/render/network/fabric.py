@@ -11,6 +11,7 @@ from deepspeed_operator.api.untyped import list_at, object_at, objects_at
 from deepspeed_operator.plan.accelerators import library_of
 from deepspeed_operator.plan.gpus import INSTANCE_TYPE
 from deepspeed_operator.plan.trainer import trainer_of
+from deepspeed_operator.render.network.guard import fallbacks
 from deepspeed_operator.render.network.pods import missing_resources
 from deepspeed_operator.render.network.profile import Profile, Transport, chosen_profile, instance_type
 from deepspeed_operator.render.network.remarks import advice, warning
@@ -18,6 +19,9 @@ from deepspeed_operator.render.network.variables import PREFIX, Variable
 
 PROFILE: Final = "spec.network.profile"
 _EFA: Final = "vpc.amazonaws.com/efa"
+# The agent asks NCCL for its connections where a job sets none of these.
+_DEBUG: Final = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+_TELLING: Final = {"INFO", "TRACE"}
 _OBSOLETE_ON_EFA: Final = {
     "FI_PROVIDER": "the plugin chooses the provider.",
     "FI_EFA_USE_DEVICE_RDMA": "libfabric decides it since 1.18.",
@@ -34,6 +38,7 @@ def fabric_findings(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str
     yield from _rdma(spec, fabric, variables)
     yield from _efa(spec, variables)
     yield from _wants(spec, fabric)
+    yield from _unseen(spec, variables)
     yield from _shared_memory(spec)
 
 
@@ -159,6 +164,18 @@ def _shared_memory_size(spec: DeepSpeedJobSpec) -> str:
     if spec.shared_memory is None and limit is None:
         return "up to the node's memory, as no memory limit is set"
     return f"{spec.shared_memory}" if spec.shared_memory else f"{limit}, the memory limit"
+
+
+def _unseen(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Finding]:
+    """A report of NCCL's that would be needed to know whether the profile's fabric is used."""
+    given = [variables[name] for name in _DEBUG if name in variables]
+    level = variables.get("NCCL_DEBUG")
+    told = level is not None and (level.value is None or level.value.upper() in _TELLING)
+    if given and not told and fallbacks(spec):
+        stops = spec.network is not None and spec.network.require
+        message = f"NCCL tells no connections then: whether they are {chosen_profile(spec)}'s stays unknown"
+        message += ", and spec.network.require stops nothing." if stops else "."
+        yield warning(given[0].path, message, f"Write NCCL_DEBUG: INFO, or set none of {', '.join(_DEBUG)}.")
 
 
 def _shared_memory(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
