@@ -86,6 +86,7 @@ FULL: Json = {
         "completionTime": MOMENT,
         "deepspeedVersion": "0.19.8",
         "configDigest": "sha256:0",
+        "judgedBy": {"NCCL_DEBUG": "0"},
         "world": {"nodes": 1, "slotsPerNode": 1, "size": 1, "dataParallel": 1},
         "failure": {"reason": "RankFailed", "message": "boom", "pod": "a", "node": "b"},
         "plan": {"message": "m"},
