@@ -104,8 +104,8 @@ def test_what_is_advised_was_faster_when_it_was_measured_and_by_about_as_much(na
     assert gain is not None
     assert gain > FASTER
     real = measured_steps(fabric)[key(config)] / measured_steps(fabric)[key(changed(config, found.best.change))]
-    # What a host's Python takes beyond what is assumed of stage 3's counts as computing, of which nothing is gained.
-    least = 0.6 if name.startswith("large-s3") else 0.75
+    # The third machine's Python took twice what is assumed of stage 3's: it counts as computing, and nothing is gained.
+    least = 0.6 if (fabric, name) == ("third/nvlink", "large-s3-g4") else 0.75
     assert least * real < gain < 1.15 * real
 
 
