@@ -139,6 +139,40 @@ def _saved(configurations: Iterable[Configuration]) -> Iterator[Configuration]:
         yield replace(each, save=each.accumulation == 1)
 
 
+def _settings(model: str) -> Iterator[Configuration]:
+    """What users write into zero_optimization, and clipping, one by one."""
+    small, few = 50_000_000, 100_000_000
+    written: dict[str, tuple[int, Mapping[str, Any]]] = {
+        "s2-buckets": (2, {"reduce_bucket_size": small, "allgather_bucket_size": small}),
+        "s2-scattered": (2, {"contiguous_gradients": False}),
+        "s2-overlap": (2, {"overlap_comm": True}),
+        "s3-buckets": (3, {"reduce_bucket_size": small, "stage3_prefetch_bucket_size": small}),
+        "s3-few": (3, {"stage3_max_live_parameters": few, "stage3_max_reuse_distance": few}),
+        "s3-no-overlap": (3, {"overlap_comm": False}),
+        "s3-persistent": (3, {"stage3_param_persistence_threshold": 10_000_000}),
+    }
+    for name, (stage, zero) in written.items():
+        yield Configuration(f"{model}-{name}", model, stage, accumulation=2, zero=zero)
+    for stage in (0, 2, 3):
+        yield Configuration(f"{model}-s{stage}-clip", model, stage, clipping=1.0)
+    yield Configuration(f"{model}-s1-offload", model, 1, accumulation=2, offload=True)
+    yield Configuration(
+        f"{model}-s3-offload-all", model, 3, offload=True, zero={"offload_param": {"device": "cpu", "pin_memory": True}}
+    )
+
+
+# Models of other families, two sizes each.
+FAMILIES: Final = ("qwen3", "qwen3-large", "gpt2", "gpt2-large")
+
+
+def _family(model: str) -> Iterator[Configuration]:
+    yield Configuration(f"{model}-s0", model, 0)
+    yield Configuration(f"{model}-s2-g4", model, 2, accumulation=4)
+    yield Configuration(f"{model}-s2-ckpt", model, 2, checkpointing=True)
+    yield Configuration(f"{model}-s3", model, 3)
+    yield Configuration(f"{model}-s2-eager", model, 2, attention="eager")
+
+
 def memory(small: str = "small", large: str = "large") -> tuple[Configuration, ...]:
     """In order of importance, since time may end it."""
     return (
@@ -146,6 +180,8 @@ def memory(small: str = "small", large: str = "large") -> tuple[Configuration, .
         *_stages(large),
         *_variations(small),
         *_variations(large),
+        *(each for family in FAMILIES for each in _family(family)),
+        *_settings(large),
         *_shapes(small),
         *_precisions(small),
         *_shapes(large),

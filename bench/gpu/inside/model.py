@@ -1,4 +1,4 @@
-"""Llama of transformers, as users train it, from a configuration's record."""
+"""A causal language model of transformers, as users train it, from a configuration's record."""
 
 # pyright: basic, reportMissingImports=false
 
@@ -9,7 +9,7 @@ from typing import Any
 import deepspeed
 import torch
 import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -17,11 +17,11 @@ _TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "dow
 
 def build(record: dict[str, Any], device: torch.device) -> torch.nn.Module:
     """Return the model in its dtype on the device; at stage 3 already divided, as transformers' Trainer does it."""
-    config = LlamaConfig(**record["model_config"], attn_implementation=record["attention"])
+    config = AutoConfig.for_model(**record["model_config"])
     dtype = DTYPES[record["dtype"]]
     torch.manual_seed(7)
     with _divided(record, dtype), device, _default(dtype):
-        model = LlamaForCausalLM(config)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=record["attention"], dtype=dtype)
     if record["checkpointing"]:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if record["lora"]:
