@@ -72,12 +72,7 @@ def traffic(records: Iterable[Record]) -> Iterator[str]:
     errors: list[float] = []
     shown: set[str] = set()
     for record in (each for each in records if "traffic" in each):
-        measured: dict[str, list[int]] = {}
-        for each in record["traffic"]:
-            name = str(each["collective"])
-            sums = measured.setdefault(_NAMES.get(name, name.replace("_", "-")), [0, 0])
-            sums[0] += each["calls"]
-            sums[1] += each["bytes"]
+        measured = payload_of(record)
         expected = expected_traffic(record, record.get("nodes", 1)).payload()
         for name in sorted({*measured, *expected}):
             calls, size = measured.get(name, (0, 0))
@@ -90,6 +85,17 @@ def traffic(records: Iterable[Record]) -> Iterator[str]:
                 shown.add(row)
                 yield row
     yield from _worst("payload", errors)
+
+
+def payload_of(record: Record) -> dict[str, tuple[int, int]]:
+    """Calls and bytes of a step by collective, as the planner names them."""
+    found: dict[str, tuple[int, int]] = {}
+    for each in record["traffic"]:
+        name = str(each["collective"])
+        name = _NAMES.get(name, name.replace("_", "-"))
+        calls, size = found.get(name, (0, 0))
+        found[name] = calls + each["calls"], size + each["bytes"]
+    return found
 
 
 def pooled(records: Iterable[Record]) -> list[dict[str, Any]]:
@@ -242,20 +248,32 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables between the marks of a document")
     arguments = parser.parse_args()
-    inner = sorted(each for each in arguments.results.rglob("*") if each.is_dir())
-    found = {
-        (folder.relative_to(arguments.results) / name).as_posix(): table
-        for folder in (arguments.results, *inner)
+    found = tables_below(arguments.results)
+    if arguments.write is not None:
+        arguments.write.write_text(filled(arguments.write.read_text("utf-8"), found), "utf-8")
+        return
+    for name, table in found.items():
+        print(f"## {name}", "", *table, "", sep="\n")
+
+
+def tables_below(results: Path) -> dict[str, Iterator[str]]:
+    """Return the lines of each table by its mark: that of a folder below begins with its path."""
+    inner = sorted(each for each in results.rglob("*") if each.is_dir())
+    return {
+        (folder.relative_to(results) / name).as_posix(): table
+        for folder in (results, *inner)
         for name, table in tables(folder)
     }
+
+
+def filled(document: str, found: Mapping[str, Iterable[str]]) -> str:
+    """Return the document with these tables between their marks, where it has them."""
     for name, table in found.items():
-        if arguments.write is None:
-            print(f"## {name}", "", *table, "", sep="\n")
-            continue
-        before, mark, after = arguments.write.read_text("utf-8").partition(f"<!-- {name} -->\n")
+        before, mark, after = document.partition(f"<!-- {name} -->\n")
         if mark:
             text = "".join(f"{line}\n" for line in table)
-            arguments.write.write_text(f"{before}{mark}{text}{after[after.index('<!-- end -->') :]}", "utf-8")
+            document = f"{before}{mark}{text}{after[after.index('<!-- end -->') :]}"
+    return document
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 """The tables of bench/gpu count what the documents claim."""
 
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from bench.gpu import tables
 from bench.gpu.configurations import TABLES
 
+ROOT = Path(__file__).parents[3]
 LARGE = {each.name: each.record() for each in (*TABLES["timing"](), *TABLES["memory"]())}
 
 
@@ -84,3 +88,28 @@ def test_deepspeeds_own_estimate_stands_beside_ours() -> None:
 def test_a_configuration_that_ran_out_of_memory_says_so() -> None:
     failed = {**LARGE["large-s0-g1"], "error": "OutOfMemoryError: CUDA out of memory\nmore"}
     assert list(tables.memory([failed]))[2] == "| large-s0-g1 | OutOfMemoryError: CUDA out of memory |"
+
+
+@pytest.mark.parametrize("page", ["docs/gpu.md", "docs/memory.md"])
+def test_the_documents_show_what_was_measured_and_what_is_predicted(page: str) -> None:
+    """`python -m bench.gpu.tables --write PAGE` mends it."""
+    written = (ROOT / page).read_text("utf-8")
+    assert "<!-- end -->" in written
+    assert tables.filled(written, tables.tables_below(ROOT / "bench/gpu/results")) == written
+
+
+RECORDS = [
+    each
+    for path in sorted((ROOT / "bench/gpu/results").rglob("*.jsonl"))
+    for each in tables.lines(path.read_text("utf-8"))
+    if "traffic" in each
+]
+
+
+@pytest.mark.parametrize("name", sorted({each["name"] for each in RECORDS}))
+def test_nccl_is_given_what_is_predicted(name: str) -> None:
+    """Payload by collective, in calls above 64 KiB of one step, on every fabric and machine."""
+    for record in (each for each in RECORDS if each["name"] == name):
+        measured = tables.payload_of(record)
+        expected = tables.expected_traffic(record, record.get("nodes", 1)).payload()
+        assert expected == {collective: pytest.approx(size, rel=0.01) for collective, (_, size) in measured.items()}
