@@ -91,7 +91,9 @@ def advise(
     """
     fits = not too_large(now, around)
     found: list[Alternative] = []
-    for change in changes(now.setup, now.micro, now.accumulation, around.slots) if among is None else among:
+    if among is None:
+        among = changes(now.setup, now.micro, now.accumulation, around.slots, around.costs.half)
+    for change in among:
         plan = plan_of(changed(config, change), change.micro, change.accumulation, around)
         if too_large(plan, around):
             continue

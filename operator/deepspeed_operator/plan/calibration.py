@@ -21,6 +21,7 @@ from deepspeed_operator.plan.communication import Traffic, communication
 from deepspeed_operator.plan.costs import Costs, Work, work_of
 from deepspeed_operator.plan.links import Link, Links, Sweep
 from deepspeed_operator.plan.model import Fact, Model, Source, from_hugging_face
+from deepspeed_operator.plan.precision import Precision, precision_of
 from deepspeed_operator.plan.reading import setup_of
 from deepspeed_operator.plan.steptime import reductions, updated, visits
 from deepspeed_operator.plan.terms import ALL_REDUCE
@@ -101,7 +102,20 @@ def calibrated(lines: Sequence[Mapping[str, Any]], fabric: str) -> Calibration:
     )
     link: Link = sweep
     links = Links(link, link)
-    costs = Costs(sample, reduction, update, links=links, facts=facts, waits=True, launch=launch, **stage_3)
+    precision = precision_of(first.setup)
+    costs = Costs(
+        sample,
+        reduction,
+        update,
+        links=links,
+        facts=facts,
+        waits=True,
+        launch=launch,
+        slower={},
+        measured_in=precision,
+        half=Precision.FP16 if precision is Precision.FP16 else Precision.BF16,
+        **stage_3,
+    )
     return Calibration(fabric, costs, first.model)
 
 

@@ -10,6 +10,7 @@ from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO, TRAIN
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.communication import device_of, model_bytes
 from deepspeed_operator.plan.groups import groups_of
+from deepspeed_operator.plan.precision import Precision, precision_of
 
 SINGLE: Final = f"{ZERO}.use_multi_rank_bucket_allreduce"
 HPZ: Final = f"{ZERO}.zero_hpz_partition_size"
@@ -47,19 +48,19 @@ def changed(config: Mapping[str, Any], change: Change) -> dict[str, Any]:
     return made
 
 
-def changes(setup: Setup, micro: int, accumulation: int, slots: int) -> list[Change]:
-    """Return every combination of stage, precision, offload and batch that is worth a look."""
+def changes(setup: Setup, micro: int, accumulation: int, slots: int, half: Precision) -> list[Change]:
+    """Return every combination of stage, precision, offload and batch that is worth a look; `half`: the GPU's type."""
     found: list[Change] = []
-    for change in _combinations(setup, micro, accumulation, slots):
+    for change in _combinations(setup, micro, accumulation, slots, half):
         # Stage 0 offloads nothing, whatever is written.
         if all(change.values != other.values for other in found):
             found.append(change)
     return found
 
 
-def _combinations(setup: Setup, micro: int, accumulation: int, slots: int) -> Iterator[Change]:
+def _combinations(setup: Setup, micro: int, accumulation: int, slots: int, half: Precision) -> Iterator[Change]:
     for stage, precise, (offload, why), (batch, size, steps, grown) in product(
-        range(4), _precisions(setup), _offloads(setup), _batches(setup, micro, accumulation)
+        range(4), _precisions(setup, half), _offloads(setup), _batches(setup, micro, accumulation)
     ):
         here: dict[str, Any] = {} if stage == setup.stage else {f"{ZERO}.stage": stage}
         moved = offload if stage else {}
@@ -75,12 +76,19 @@ def _combinations(setup: Setup, micro: int, accumulation: int, slots: int) -> It
 # Keys, micro batch and accumulation, and what there is to say.
 _Batch = tuple[dict[str, Any], int, int, str]
 _OFFLOADS: Final = ("offload_optimizer", "offload_param")
-_BF16_CAVEAT: Final = "numbers change: the model computes in bf16, beside master weights in fp32"
+_HALF_CAVEAT: Final = "numbers change: the model computes in {}, beside master weights in fp32"
+_PLAIN_CAVEAT: Final = "; faster by less where the script allows TF32"
 
 
-def _precisions(setup: Setup) -> list[tuple[dict[str, Any], str]]:
+def _precisions(setup: Setup, half: Precision) -> list[tuple[dict[str, Any], str]]:
+    """Keep it, or compute in the 16-bit type that the GPU multiplies fastest."""
     kept: tuple[dict[str, Any], str] = ({}, "")
-    return [kept] if model_bytes(setup) == 2 else [kept, ({"bf16.enabled": True}, _BF16_CAVEAT)]
+    if half is Precision.FP16 and setup.bf16:
+        return [kept, ({"bf16.enabled": False, "fp16.enabled": True}, _HALF_CAVEAT.format(half))]
+    if model_bytes(setup) == 2:
+        return [kept]
+    plain = _PLAIN_CAVEAT if half is Precision.BF16 and precision_of(setup) is Precision.FP32 else ""
+    return [kept, ({f"{half}.enabled": True}, _HALF_CAVEAT.format(half) + plain)]
 
 
 def _offloads(setup: Setup) -> list[tuple[dict[str, Any], str]]:

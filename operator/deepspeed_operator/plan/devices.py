@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from deepspeed_operator.plan.precision import Precision
+
 _TERA: Final = 10**12
 _GIGA: Final = 10**9
 _MIB: Final = 2**20
@@ -11,42 +13,48 @@ _MIB: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """`memory` in bytes as the driver reports them, `flops` of dense bf16 (fp16 before Ampere) a second; `memory_rate`
-    and `interconnect`, the latter each way between GPUs of a node, in bytes a second.
+    """`memory` in bytes as the driver reports them; `flops` a second of 16 bits, dense, `plain_flops` of fp32 without
+    TF32; `memory_rate` and `interconnect`, the latter each way between GPUs of a node, in bytes a second. `half`: the
+    16-bit type that its tensor cores multiply: bf16 from compute capability 8.0 on, before that fp16 alone.
     """
 
     name: str
     memory: int
     flops: float
+    plain_flops: float
     memory_rate: float
     interconnect: float
+    half: Precision
 
 
 # Of the data sheet's bandwidth, what NCCL reached between two H100s: 292 of 450 GB/s.
 _REACHED: Final = 0.65
 _PCIE_4: Final = 32
 _PCIE_3: Final = 16
+_BEFORE_AMPERE: Final = ("V100", "T4")
 
 
-def _device(name: str, mebibytes: int, teraflops: float, memory_rate: float, link: float) -> Device:
-    return Device(name, mebibytes * _MIB, teraflops * _TERA, memory_rate * _TERA, link * _REACHED * _GIGA)
+def _device(name: str, mebibytes: int, teraflops: tuple[float, float], memory_rate: float, link: float) -> Device:
+    half = Precision.FP16 if name.partition("-")[0] in _BEFORE_AMPERE else Precision.BF16
+    flops, plain = (each * _TERA for each in teraflops)
+    return Device(name, mebibytes * _MIB, flops, plain, memory_rate * _TERA, link * _REACHED * _GIGA, half)
 
 
 DEVICES: Final = {
     device.name: device
     for device in (
-        _device("B200-180G", 183_359, 2250, 8.0, 900),
-        _device("H200-141G", 143_771, 989, 4.8, 450),
-        _device("H100-80G", 81_559, 989, 3.35, 450),
-        _device("H100-NVL-94G", 95_830, 835, 3.9, 300),
-        _device("A100-80G", 81_920, 312, 2.04, 300),
-        _device("A100-40G", 40_960, 312, 1.56, 300),
-        _device("L40S-48G", 46_068, 362, 0.86, _PCIE_4),
-        _device("A10-24G", 23_028, 125, 0.6, _PCIE_4),
-        _device("L4-24G", 23_034, 121, 0.3, _PCIE_4),
-        _device("V100-32G", 32_768, 125, 0.9, 150),
-        _device("V100-16G", 16_384, 125, 0.9, 150),
-        _device("T4-16G", 15_360, 65, 0.32, _PCIE_3),
+        _device("B200-180G", 183_359, (2250, 75), 8.0, 900),
+        _device("H200-141G", 143_771, (989, 67), 4.8, 450),
+        _device("H100-80G", 81_559, (989, 67), 3.35, 450),
+        _device("H100-NVL-94G", 95_830, (835, 60), 3.9, 300),
+        _device("A100-80G", 81_920, (312, 19.5), 2.04, 300),
+        _device("A100-40G", 40_960, (312, 19.5), 1.56, 300),
+        _device("L40S-48G", 46_068, (362, 91.6), 0.86, _PCIE_4),
+        _device("A10-24G", 23_028, (125, 31.2), 0.6, _PCIE_4),
+        _device("L4-24G", 23_034, (121, 30.3), 0.3, _PCIE_4),
+        _device("V100-32G", 32_768, (125, 15.7), 0.9, 150),
+        _device("V100-16G", 16_384, (125, 15.7), 0.9, 150),
+        _device("T4-16G", 15_360, (65, 8.1), 0.32, _PCIE_3),
     )
 }
 # What the driver keeps for itself is not among what a program is told.

@@ -164,7 +164,7 @@ def split(now: Plan, costs: Costs, seconds: float) -> tuple[StepTime, Costs] | N
 
 
 def _best(case: Case, now: Plan, around: Circumstances, *, known: bool) -> Alternative | None:
-    possible = changes(now.setup, now.micro, now.accumulation, around.slots)
+    possible = changes(now.setup, now.micro, now.accumulation, around.slots, around.costs.half)
     among = [change for change in possible if _is_comparable(case, now, change, known=known)]
     found = advise(case.config, now, around, among)
     return found[0] if found and (found[0].gain or 0) > FASTER else None
@@ -172,7 +172,7 @@ def _best(case: Case, now: Plan, around: Circumstances, *, known: bool) -> Alter
 
 def _is_comparable(case: Case, now: Plan, change: Change, *, known: bool) -> bool:
     """Whether what was measured tells enough of the changed configuration, and the model learns the same by it."""
-    if change.grows or change.micro < now.micro or any(path.startswith("bf16") for path in change.values):
+    if change.grows or change.micro < now.micro or any(path.startswith(("bf16", "fp16")) for path in change.values):
         return False
     is_frameworks = AUTO in (case.config.get(MICRO), case.config.get(ACCUMULATION))
     if is_frameworks and (change.micro, change.accumulation) != (now.micro, now.accumulation):

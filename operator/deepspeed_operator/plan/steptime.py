@@ -24,6 +24,7 @@ from deepspeed_operator.plan.communication import (
 )
 from deepspeed_operator.plan.costs import Costs, Work, work_of
 from deepspeed_operator.plan.model import Model
+from deepspeed_operator.plan.precision import Precision, precision_of
 from deepspeed_operator.plan.terms import Term
 
 # A forward pass is done twice then, and is half as long as a backward pass.
@@ -65,7 +66,7 @@ def step_time(
     # Ranks that share a sample or a model share its computing.
     ranks = division.tensor * division.pipeline * division.sequence
     passes = _CHECKPOINTED if model.usage.checkpointing else 1
-    compute = accumulation * (costs.launch + micro * costs.sample) * passes / ranks
+    compute = accumulation * (costs.launch + micro * costs.sample_in(precision_of(setup))) * passes / ranks
     work = copying(setup, model, costs, accumulation)
     if work_of(setup) is Work.GATHERED:
         work += max(0.0, visiting(setup, model, costs, accumulation) - costs.hides * compute)
@@ -80,7 +81,7 @@ def step_time(
         work=work,
         update=(HOST_UPDATE if offloads(setup) else costs.update[work_of(setup)]) * updated(setup, model),
         communication=during + after,
-        unproven=tuple(dict.fromkeys((*traffic.unproven, *_unproven(setup, model)))),
+        unproven=tuple(dict.fromkeys((*traffic.unproven, *_unproven(setup, model, costs)))),
     )
 
 
@@ -128,7 +129,9 @@ def visiting(setup: Setup, model: Model, costs: Costs, accumulation: int) -> flo
     return tensors * costs.gather + modules * costs.module
 
 
-def _unproven(setup: Setup, model: Model) -> Iterator[str]:
+def _unproven(setup: Setup, model: Model, costs: Costs) -> Iterator[str]:
+    if precision_of(setup) is Precision.FP32 and costs.measured_in not in (None, Precision.FP32):
+        yield f"fp32, since {costs.measured_in} was measured"
     if model.experts is not None:
         yield "the gate's work and experts that wait for others"
     for name in ("offload_optimizer", "offload_param"):
