@@ -130,9 +130,6 @@ _VALUES = (
 )
 _NUMBERS = (
     _refusal(
-        "fp16 on CPU", "fp16.enabled", "Type fp16 is not supported on your device", config(fp16={"enabled": True})
-    ),
-    _refusal(
         "bf16 with fp32 accumulation, stage 0",
         "data_types.grad_accum_dtype",
         "unsupported mix of model_dtype=torch.bfloat16 and grad_accum_dtype=torch.float32",

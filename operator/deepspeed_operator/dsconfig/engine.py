@@ -8,7 +8,7 @@ from typing import Final
 
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.batch import AUTO
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error
+from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.offload import offload_notes
 from deepspeed_operator.dsconfig.optimizers import optimizer_notes
 from deepspeed_operator.dsconfig.schedulers import scheduler_notes
@@ -56,8 +56,9 @@ def refused(path: Path, rule: str, message: str, fix: str) -> Note:
 
 def _precision(setup: Setup) -> Iterator[Note]:
     if setup.fp16 and setup.accelerator == "cpu":
-        message = "Type fp16 is not supported on your device: CPUs train in bf16 or fp32."
-        yield refused(("fp16", "enabled"), "device", message, "Write bf16: {enabled: true} instead, or neither.")
+        # The node's CPU decides, which nobody knows here.
+        message = "on a CPU without AVX512-FP16 DeepSpeed ends with: Type fp16 is not supported on your device."
+        yield warning(("fp16", "enabled"), "device", message, "Write bf16: {enabled: true} instead, or neither.")
     model = "fp16" if setup.fp16 else "bf16" if setup.bf16 else "fp32"
     yield from _accumulation(setup, model)
     for key in ("param_dtype", "buffer_dtype"):
