@@ -6,7 +6,8 @@
 With DS_ACCELERATOR=cpu a dry run: a tiny model, and the processes' memory instead of the device's.
 
 One JSON line a configuration: for each phase the highest torch.cuda.max_memory_allocated of all micro steps of three
-optimizer steps and all ranks, and what stays allocated after it; in `ranks` every one of them.
+optimizer steps and all ranks, and what stays allocated after it; in `ranks` every one of them. `between`: what waits
+where a micro step is not its step's last; the `phases` of older files count it as `step`.
 """
 
 import argparse

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.inside import answers, device, model, world
+from bench.gpu.phases import phases_of
 
 STEPS = 3
-PHASES = ("init", "forward", "backward", "step", "save")
 
 
 def _measure(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -44,7 +44,7 @@ def _measure(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
         "host": host,
     }
     ranks = world.gathered(mine)
-    found = {**_summary(ranks), **_classes(engine), **model.parameters(built), **model.versions()}
+    found = {**_summary(record, ranks), **_classes(engine), **model.parameters(built), **model.versions()}
     yield {**record, **found, "ranks": ranks}
 
 
@@ -69,16 +69,8 @@ def _save(engine: Any, note: Any) -> None:
         shutil.rmtree(directory)
 
 
-def _summary(ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    entries = [entry for each in ranks for entry in each["trace"]]
-    phases = {
-        phase: {
-            "peak": max(peak for _, _, name, peak, _ in entries if name == phase),
-            "after": max(after for _, _, name, _, after in entries if name == phase),
-        }
-        for phase in PHASES
-        if any(entry[2] == phase for entry in entries)
-    }
+def _summary(record: dict[str, Any], ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    phases = phases_of(ranks, record["accumulation"])
     highest = max(phases, key=lambda phase: phases[phase]["peak"])
     return {
         "phases": phases,
