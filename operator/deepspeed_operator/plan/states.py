@@ -5,6 +5,7 @@ zero/stage_1_and_2.py and zero/stage3.py of DeepSpeed 0.15.4 to 0.19.8.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from deepspeed_operator.dsconfig.setup import ZERO
 from deepspeed_operator.plan.communication import kept_whole
@@ -12,6 +13,7 @@ from deepspeed_operator.plan.sizes import FP32, NORM, Item, Sizes, bucket_width
 from deepspeed_operator.plan.wrappers import Wrapper, keeps_gradients
 
 Items = list[Item]
+_GATHERED_IN_PLACE: Final = (0, 18, 5)
 
 
 def states(sizes: Sizes) -> Items:
@@ -20,7 +22,7 @@ def states(sizes: Sizes) -> Items:
 
 
 def _states(sizes: Sizes) -> Iterator[Item]:
-    yield from _parameters(sizes)
+    yield _parameters(sizes)
     states = sizes.optimizer.states
     match sizes.wrapper:
         case Wrapper.NONE:
@@ -40,6 +42,7 @@ def _states(sizes: Sizes) -> Iterator[Item]:
             else:
                 yield from _divided(sizes)
         case Wrapper.ZERO_3:
+            yield _small(sizes)
             yield Item("reduce bucket", sizes.bucket * bucket_width(sizes))
             if not sizes.offloaded:
                 yield from _divided(sizes)
@@ -51,14 +54,16 @@ def _divided(sizes: Sizes) -> Iterator[Item]:
     yield Item("optimizer states, divided", sizes.part * sizes.optimizer.states)
 
 
-def _parameters(sizes: Sizes) -> Iterator[Item]:
+def _parameters(sizes: Sizes) -> Item:
     if sizes.wrapper is not Wrapper.ZERO_3:
-        yield Item("parameters", sizes.parameters)
-        return
-    if not sizes.parameters_on_host:
-        yield Item("parameters, divided", sizes.parameters / sizes.ranks)
+        return Item("parameters", sizes.parameters)
+    return Item("parameters, divided", 0 if sizes.parameters_on_host else sizes.parameters / sizes.ranks)
+
+
+def _small(sizes: Sizes) -> Item:
+    """Return what stage 3 gathers for good once the optimizer has stepped; before it steps, it lets go of them."""
     small = sum(tensor.elements for tensor in kept_whole(sizes.setup, sizes.model))
-    yield Item("small parameters, whole", small * sizes.width)
+    return Item("small parameters, whole", small * sizes.width)
 
 
 def making(sizes: Sizes) -> Items:
@@ -91,13 +96,25 @@ def making(sizes: Sizes) -> Items:
 
 
 def _making_stage_3(sizes: Sizes) -> Items:
-    here = [item for item in _parameters(sizes) if item.size]
-    bucket = Item("reduce bucket", sizes.bucket * bucket_width(sizes))
+    # Last of all each trained parameter is gathered for a moment, to make the hook that takes its gradient.
+    last = [_parameters(sizes), Item("reduce bucket", sizes.bucket * bucket_width(sizes)), _gathered_alone(sizes)]
     if sizes.offloaded:
-        return [*here, bucket]
-    here.append(Item("parameters in fp32, divided", sizes.part * FP32))
-    last = [*here, bucket, Item("gradients, divided", sizes.part * sizes.sums)]
-    return most([*here, Item("copy of a sub-group in fp32", sub_group(sizes) * FP32)], last)
+        return last
+    here = [_parameters(sizes), Item("parameters in fp32, divided", sizes.part * FP32)]
+    return most(
+        [*here, Item("copy of a sub-group in fp32", sub_group(sizes) * FP32)],
+        [*last, here[-1], Item("gradients, divided", sizes.part * sizes.sums)],
+    )
+
+
+def _gathered_alone(sizes: Sizes) -> Item:
+    """Return the largest parameter, gathered alone: before 0.18.5 it was copied out of a buffer as large."""
+    whole = sizes.largest * sizes.width
+    if sizes.setup.schema.numbers < _GATHERED_IN_PLACE:
+        beside = whole
+    else:
+        beside = whole / sizes.ranks if sizes.parameters_on_host else 0
+    return Item("largest parameter, whole", whole + beside)
 
 
 def sub_group(sizes: Sizes) -> int:
@@ -127,19 +144,27 @@ def stepping(sizes: Sizes) -> Items:
             if sizes.sums < FP32:
                 held.append(Item("gradients in fp32, divided", sizes.part * FP32))
             return _with_copies(held, sizes.part * copies)
-        case Wrapper.ZERO | Wrapper.ZERO_3 if sizes.offloaded:
-            return held
         case Wrapper.ZERO:
-            return _stepping_divided(sizes, held)
+            return held if sizes.offloaded else _stepping_divided(sizes, held)
         case Wrapper.ZERO_3:
-            there, group = held, sub_group(sizes)
-            flat = Item("gradients of a sub-group, flat", group * sizes.sums if sizes.sums < FP32 else 0)
-            full = Item("gradients of a sub-group in fp32", group * FP32)
-            return most(
-                [*there, Item("gradient's norm", NORM * sizes.largest / sizes.ranks)],
-                [*there, flat, full],
-                _with_copies([*there, full], group * copies),
-            )
+            return _stepping_stage_3(sizes, held)
+
+
+def _stepping_stage_3(sizes: Sizes, held: Items) -> Items:
+    small, group = _small(sizes), sub_group(sizes)
+    from_host = small.size / sizes.ranks if sizes.parameters_on_host else 0
+    after = [*held, Item("parts of small parameters", from_host)]
+    if sizes.offloaded:
+        return after
+    there = [item for item in held if item.what != small.what]
+    flat = Item("gradients of a sub-group, flat", group * sizes.sums if sizes.sums < FP32 else 0)
+    full = Item("gradients of a sub-group in fp32", group * FP32)
+    return most(
+        [*there, Item("gradient's norm", NORM * sizes.largest / sizes.ranks)],
+        [*there, flat, full],
+        _with_copies([*there, full], group * sizes.optimizer.copies),
+        after,
+    )
 
 
 def _stepping_divided(sizes: Sizes, held: Items) -> Items:

@@ -90,6 +90,33 @@ def test_stage_2_holds_a_second_part_of_gradients_when_it_accumulates() -> None:
     assert often - once == pytest.approx(2 / 4, abs=0.001)
 
 
+def of_stage_3(version: str = "0.19.8", **zero: Any) -> dict[PhaseName, int]:
+    """Bytes of each phase of a model whose parameters are known one by one."""
+    found = memory(setup_of(config(3, zero=zero), 2, version), llama(**KNOWN), 4)
+    return {phase.name: phase.size for phase in found.phases}
+
+
+def test_stage_3_has_small_parameters_whole_from_a_step_to_the_next() -> None:
+    none, some = (of_stage_3(stage3_param_persistence_threshold=limit) for limit in (0, 5_000_000))
+    small = 24 * (4 * 2048 * 2048 + 2 * 2048) + 2048
+    assert some[PhaseName.SAVE] - none[PhaseName.SAVE] == 2 * small
+    assert (some[PhaseName.INIT], some[PhaseName.STEP]) == (none[PhaseName.INIT], none[PhaseName.STEP])
+
+
+@pytest.mark.parametrize(
+    ("version", "on_host", "copies"),
+    [("0.17.6", False, 2), ("0.17.6", True, 2), ("0.18.9", False, 1), ("0.19.8", False, 1), ("0.19.8", True, 1.5)],
+)
+def test_stage_3_gathers_each_parameter_alone_when_the_engine_is_made(
+    version: str, on_host: bool, copies: float
+) -> None:
+    """Beside a rank's part and the bucket; from the host the part of the parameter is copied first."""
+    offload = {"offload_optimizer": {"device": "cpu"}, **({"offload_param": {"device": "cpu"}} if on_host else {})}
+    found = of_stage_3(version, **offload)[PhaseName.INIT]
+    there = 2 * 1_000_000 + (0 if on_host else 1_345_423_360)
+    assert found - there == copies * 2 * 32000 * 2048
+
+
 def test_frozen_parameters_have_neither_gradients_nor_states() -> None:
     model = replace(declared(PSI), trainable=PSI // 100)
     found = memory(setup_of(config(0), 2, "0.19.8"), model)
