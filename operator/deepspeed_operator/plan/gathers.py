@@ -6,7 +6,7 @@ is fetched before it runs, with it some that come later; after it, it is release
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -51,14 +51,11 @@ def gathered(
     no gradient, so that older versions never see the end of its backward pass.
     """
     order = [*modules, *reversed(modules)]
-    first = set(modules[0]) - kept if first_stays else set[Tensor]()
-    releases: _Releases = {}
-    # What is released after a module is decided once, in the micro step after the recorded one: the training's second.
-    _MicroStep(order, kept, limits, first if micro_steps > 1 else set(), releases).run(first_stays=first_stays)
+    releases, _ = _decided(modules, kept, limits, accumulates=micro_steps > 1, first_stays=first_stays)
     gathers: list[Gather] = []
     left: set[Tensor] = set()
     for _ in range(micro_steps):
-        step = _MicroStep(order, kept, limits, left, releases)
+        step = _MicroStep(order, kept, limits, left | kept, releases)
         step.run(first_stays=first_stays)
         gathers += step.gathers
         left = step.available - kept
@@ -66,16 +63,33 @@ def gathered(
 
 
 @lru_cache(maxsize=64)
-def live(modules: tuple[Module, ...], kept: frozenset[Tensor], limits: Limits, *, first_stays: bool) -> tuple[int, ...]:
-    """Return how many parameters are whole, beside the kept ones, at each module of both passes of a micro step."""
-    order = [*modules, *reversed(modules)]
-    releases: _Releases = {}
-    # It decides what is released after a module.
-    first = _MicroStep(order, kept, limits, set(), releases)
-    first.run(first_stays=first_stays)
-    step = _MicroStep(order, kept, limits, first.available - kept, releases)
+def live(
+    modules: tuple[Module, ...], kept: frozenset[Tensor], limits: Limits, *, accumulates: bool, first_stays: bool
+) -> tuple[int, ...]:
+    """Return how many parameters are whole, beside the kept ones, at each module of both passes of a micro step.
+
+    Of the later micro steps, where a step `accumulates` several: what the one before left is there.
+    """
+    releases, left = _decided(modules, kept, limits, accumulates=accumulates, first_stays=first_stays)
+    there = left | kept if accumulates else kept
+    step = _MicroStep([*modules, *reversed(modules)], kept, limits, there, releases)
     step.run(first_stays=first_stays)
     return tuple(step.whole)
+
+
+def _decided(
+    modules: tuple[Module, ...], kept: frozenset[Tensor], limits: Limits, *, accumulates: bool, first_stays: bool
+) -> tuple[_Releases, set[Tensor]]:
+    """Return what is let go after each module, and what is left after the micro step in which this is decided, once.
+
+    It is the training's second one: the first is recorded. Kept parameters are there from an optimizer step on, and not
+    counted. Where a step `accumulates`, there was none yet: they are fetched as the others are, and count.
+    """
+    recorded = set(modules[0]) if first_stays else set[Tensor]()
+    releases: _Releases = {}
+    step = _MicroStep([*modules, *reversed(modules)], kept, limits, recorded if accumulates else kept, releases)
+    step.run(first_stays=first_stays)
+    return releases, step.available - kept
 
 
 class _MicroStep:
@@ -84,7 +98,7 @@ class _MicroStep:
         order: Sequence[Module],
         kept: frozenset[Tensor],
         limits: Limits,
-        left: set[Tensor],
+        there: Set[Tensor],
         releases: _Releases,
     ) -> None:
         self.order = order
@@ -98,11 +112,11 @@ class _MicroStep:
             self._uses.setdefault(tensor, []).append(step)
         sizes = (sum(tensor.elements for tensor in module) for module in order)
         self._before = list(accumulate(sizes, initial=0))
-        self.available = left | kept
+        self.available = set(there)
         self.releases = releases
         self.live = 0  # what an earlier micro step left is not counted, and its release is
         self.whole: list[int] = []
-        self._left = sum(tensor.elements for tensor in left)
+        self._left = sum(tensor.elements for tensor in there - kept)
         self.gathers: list[Gather] = []
 
     def run(self, *, first_stays: bool) -> None:

@@ -124,7 +124,8 @@ def _gathered(sizes: Sizes) -> tuple[int, ...]:
     if not model.modules:
         # At most what the limit allows, and the module that is computed beyond it.
         return (min(model.parameters, limits.live + sizes.largest),) * 2 * len(sizes.activations.pieces)
-    return live(model.modules, kept_whole(setup, model), limits, first_stays=first_stays(setup))
+    kept, accumulates = kept_whole(setup, model), sizes.accumulation > 1
+    return live(model.modules, kept, limits, accumulates=accumulates, first_stays=first_stays(setup))
 
 
 def _gather_copies(sizes: Sizes) -> Iterator[Item]:

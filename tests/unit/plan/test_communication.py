@@ -10,7 +10,7 @@ from deepspeed_operator.dsconfig.parallelism import Parallelism, divide
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.plan.communication import Traffic, communication
 from deepspeed_operator.plan.facts import model_of
-from deepspeed_operator.plan.gathers import Limits, gathered, persistent
+from deepspeed_operator.plan.gathers import Limits, gathered, live, persistent
 from deepspeed_operator.plan.model import Model, Tensor, UnknownModelError, declared, from_hugging_face, of_modules
 from deepspeed_operator.plan.reading import setup_of
 
@@ -116,6 +116,19 @@ def test_a_module_needed_again_at_once_is_gathered_once() -> None:
     limits = Limits(live=0, reuse=50, prefetch=0)
     found = gathered((first, last), frozenset[Tensor](), limits, 1, first_stays=False)
     assert [tensor.name for gather in found for tensor in gather] == ["first", "last", "first"]
+
+
+def test_kept_parameters_count_once_where_the_first_step_accumulates() -> None:
+    """They are not there yet when it is decided what is let go: less is prefetched, so that less stays for good."""
+    first, small, middle, last = ((Tensor(name, 100),) for name in ("first", "small", "middle", "last"))
+    limits = Limits(live=300, reuse=0, prefetch=100)
+
+    def before_the_backward_pass(*, accumulates: bool) -> int:
+        modules = (first, small, middle, last)
+        return live(modules, frozenset(small), limits, accumulates=accumulates, first_stays=False)[len(modules) - 1]
+
+    assert before_the_backward_pass(accumulates=False) == 300
+    assert before_the_backward_pass(accumulates=True) == 200
 
 
 def frozen_base(parameters: int, trained: int) -> Model:
