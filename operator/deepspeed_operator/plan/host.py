@@ -15,6 +15,7 @@ from deepspeed_operator.plan.wrappers import Wrapper
 # Resident memory of a rank with PyTorch, DeepSpeed, CUDA and NCCL, at first and after some steps: fitted on one model.
 _NEW_PROCESS: Final = 1.45 * 2**30
 _PROCESS: Final = 2.1 * 2**30
+_NO_NEEDLESS_SUMS: Final = (0, 19, 0)
 CHECKPOINT: Final = "copies for a checkpoint"
 _SECTIONS: Final = {
     "offload_optimizer": "DeepSpeedZeroOffloadOptimizerConfig",
@@ -51,10 +52,18 @@ def _offloaded(sizes: Sizes) -> Iterator[Item]:
     yield Item("parameters in fp32, offloaded", optimizer.size(part * FP32))
     yield Item("parameters on their way to the GPU", optimizer.size(part * sizes.width))
     buffers = optimizer.size(sizes.largest * sizes.width)
-    if sizes.accumulation > 1:
+    if _accumulates_here(sizes):
         tensors = (size for piece in sizes.activations.pieces for size in piece.trained)
         buffers += sum(optimizer.size(size * sizes.width) for size in tensors) / sizes.ranks
     yield Item("gradients", buffers)
+
+
+def _accumulates_here(sizes: Sizes) -> bool:
+    """Whether the host has buffers in which gradients accumulate.
+
+    Stage 1 reduces once a step, when all of it is summed: older versions had them there, too, and needed none.
+    """
+    return sizes.accumulation > 1 and (sizes.setup.stage > 1 or sizes.setup.schema.numbers < _NO_NEEDLESS_SUMS)
 
 
 def _checkpoint(sizes: Sizes, slots: int) -> float:

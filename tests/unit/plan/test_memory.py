@@ -8,6 +8,7 @@ import pytest
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.plan.facts import model_of
 from deepspeed_operator.plan.fit import Fit, MemoryFit, fit_of
+from deepspeed_operator.plan.host import host_memory
 from deepspeed_operator.plan.memory import Memory, PhaseName, memory
 from deepspeed_operator.plan.model import Model, UnknownModelError, declared
 from deepspeed_operator.plan.reading import setup_of
@@ -115,6 +116,13 @@ def test_stage_3_gathers_each_parameter_alone_when_the_engine_is_made(
     found = of_stage_3(version, **offload)[PhaseName.INIT]
     there = 2 * 1_000_000 + (0 if on_host else 1_345_423_360)
     assert found - there == copies * 2 * 32000 * 2048
+
+
+@pytest.mark.parametrize(("version", "sums"), [("0.18.9", True), ("0.19.8", False)])
+def test_stage_1_sums_no_gradients_on_the_host_since_0_19(version: str, sums: bool) -> None:
+    setup = setup_of(config(1, zero={"offload_optimizer": {"device": "cpu"}}), 2, version)
+    once, often = (sum(item.size for item in host_memory(setup, llama(**KNOWN), 4, steps, 2)) for steps in (1, 4))
+    assert (often > once) is sums
 
 
 def test_frozen_parameters_have_neither_gradients_nor_states() -> None:
