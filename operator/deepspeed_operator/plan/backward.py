@@ -200,9 +200,13 @@ def _moments(sizes: Sizes, gradients: Gradients, live: tuple[int, ...]) -> Itera
         if piece.layer and piece.layer != layer:
             layer, computed = piece.layer, sizes.activations.again
         there = kept + computed + (working if piece.layer else 0)
+        if logits and piece.trained:
+            # The gradient of what the head returned is gone when that of its weight is taken.
+            gradient = piece.trained[-1] * sizes.width
+            yield there, logits, gradients.held, gradients.bucket, gradient, now * sizes.width
         for size in reversed(piece.trained):
             moment = gradients.take(size)
-            yield there, logits, gradients.held, gradients.bucket, moment, now * sizes.width
+            yield there, 0, gradients.held, gradients.bucket, moment, now * sizes.width
         kept, computed, logits = kept - piece.kept, max(0.0, computed - piece.again), 0.0
     moment = gradients.finish()
     yield 0, 0, gradients.held, gradients.bucket, moment, 0

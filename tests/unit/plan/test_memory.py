@@ -125,6 +125,14 @@ def test_stage_1_sums_no_gradients_on_the_host_since_0_19(version: str, sums: bo
     assert (often > once) is sums
 
 
+def test_the_heads_outputs_gradient_is_gone_when_the_bucket_comes() -> None:
+    setup = setup_of(config(2, zero={"overlap_comm": True, "reduce_bucket_size": 500_000_000}), 2, "0.19.8")
+    backward = memory(setup, llama(**KNOWN), 4).peak
+    items = {item.what: item.size for item in backward.items}
+    assert items["reduce bucket"] == 2 * 2 * 500_000_000
+    assert "loss and logits" not in items
+
+
 def test_frozen_parameters_have_neither_gradients_nor_states() -> None:
     model = replace(declared(PSI), trainable=PSI // 100)
     found = memory(setup_of(config(0), 2, "0.19.8"), model)
