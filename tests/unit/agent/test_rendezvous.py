@@ -94,7 +94,7 @@ def test_another_jobs_agent_is_refused_with_the_reason(gang: Make) -> None:
 
 def test_nobody_is_told_the_uid_that_a_peer_must_know(gang: Make) -> None:
     running = gang(nodes=2).start(0)
-    running.wait_for(lambda: running.ask("/livez") == 200)
+    running.wait_for(lambda: running.ask("/livez") == 200 and running.get("/state")[1]["hosts"]["registered"] == 1)
     seen: list[Any] = [running.get(path) for path in ("/state", "/livez", "/readyz", "/beat", "/")]
     with closing(HTTPConnection(running.host, running.gang.port, timeout=3)) as connection:
         connection.request("POST", "/beat", json.dumps(beat(1, uid="guessed")))
