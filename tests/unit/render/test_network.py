@@ -158,6 +158,21 @@ def test_the_fabrics_devices_are_requested_where_the_template_brings_none(resour
 
 
 @pytest.mark.parametrize(
+    ("limits", "pages"),
+    [
+        ({"memory": "64Gi"}, "5120Mi"),
+        ({"cpu": 8}, "5120Mi"),
+        ({}, None),  # the API server refuses huge pages without cpu or memory
+        ({"memory": "64Gi", "hugepages-2Mi": 0}, 0),
+        ({"memory": "64Gi", "vpc.amazonaws.com/efa": 32}, None),
+    ],
+)
+def test_efa_gets_huge_pages_where_kubernetes_gives_any(limits: Any, pages: Any) -> None:
+    found = trainer_with("AWS-EFA", resources={"limits": limits})["resources"]["limits"]
+    assert found.get("hugepages-2Mi") == pages
+
+
+@pytest.mark.parametrize(
     ("own", "context"),
     [
         (None, {"capabilities": {"add": ["IPC_LOCK"]}}),
@@ -207,6 +222,13 @@ def test_the_type_of_machine_decides_how_many_devices_and_which() -> None:
     machine = {"nodeSelector": {"node.kubernetes.io/instance-type": "p5en.48xlarge"}}
     attempt = attempt_of({"spec": machine}, network={"profile": "AWS-EFA"})
     assert trainer_of_pod(attempt)["resources"]["limits"]["vpc.amazonaws.com/efa"] == "16"
+    rack = {"nodeSelector": {"node.kubernetes.io/instance-type": "p6e-gb200.36xlarge"}}
+    trainer = {"containers": [{"name": "a", "resources": {"limits": {"memory": "64Gi"}}}]}
+    limits = trainer_of_pod(attempt_of({"spec": {**rack, **trainer}}, network={"profile": "AWS-EFA"}))["resources"][
+        "limits"
+    ]
+    assert limits["vpc.amazonaws.com/efa"] == "4"
+    assert "hugepages-2Mi" not in limits
     one = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["BM.GPU.H200.8"]}
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [one]}]}}
     machine = {"affinity": {"nodeAffinity": terms}}

@@ -225,6 +225,16 @@ def test_efa_has_no_use_for_ib_variables_and_is_broken_by_host_devices() -> None
     assert about("volumes[0].hostPath", found)[0] is Level.WARNING
 
 
+def test_huge_pages_that_kubernetes_would_refuse_are_told() -> None:
+    machine = {"nodeSelector": {"node.kubernetes.io/instance-type": "p5.48xlarge"}}
+    sized = {"resources": {"limits": {"nvidia.com/gpu": 8, "memory": "64Gi"}}}
+    assert "hugepages-2Mi is left out" in said_of("AWS-EFA", pod=machine)[Level.ADVICE]
+    assert "left out" not in said_of("AWS-EFA", sized, pod=machine)[Level.ADVICE]
+    unknown = said_of("AWS-EFA", sized)[Level.WARNING]
+    assert "vpc.amazonaws.com/efa: 1 is requested, of more" in unknown
+    assert "p6e-gb200.36xlarge 4" in unknown
+
+
 @pytest.mark.parametrize(
     ("device", "named"), [("rdma/hca", "InfiniBand or RoCE"), ("vpc.amazonaws.com/efa", "AWS-EFA")]
 )

@@ -12,7 +12,7 @@ from deepspeed_operator.plan.accelerators import library_of
 from deepspeed_operator.plan.gpus import INSTANCE_TYPE
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.network.guard import fallbacks
-from deepspeed_operator.render.network.pods import missing_resources
+from deepspeed_operator.render.network.pods import is_huge, missing_resources, pages_left_out
 from deepspeed_operator.render.network.profile import Profile, Transport, chosen_profile, instance_type
 from deepspeed_operator.render.network.remarks import advice, warning
 from deepspeed_operator.render.network.variables import PREFIX, Variable
@@ -65,7 +65,11 @@ def _fabric(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
 
 def _devices(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
     """Limits that are added for want of any in the template."""
-    missing = missing_resources(fabric, trainer_of(spec.template) or {})
+    trainer = trainer_of(spec.template) or {}
+    missing = {name: each for name, each in missing_resources(fabric, trainer).items() if not is_huge(name)}
+    for name in pages_left_out(fabric, trainer):
+        message = f"{name} is left out: Kubernetes gives huge pages only beside cpu or memory."
+        yield advice(PROFILE, message, "Set a limit of memory for the trainer.")
     if missing and fabric.instances and instance_type(spec) not in fabric.instances:
         listed = ", ".join(
             f"{machine} {next(iter(each.resources.values()))}"
