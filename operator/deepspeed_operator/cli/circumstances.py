@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,14 +12,16 @@ from pydantic import ValidationError
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.status import World
 from deepspeed_operator.cli.arguments import positive, within
+from deepspeed_operator.cli.gpus import Ranks
+from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.plan.advice import Circumstances
 from deepspeed_operator.plan.calibration import UnusableCalibrationError, calibrated, fabrics
 from deepspeed_operator.plan.costs import Costs, assumed
-from deepspeed_operator.plan.devices import DEVICES, NETWORKS, USUAL
+from deepspeed_operator.plan.devices import DEVICES, NETWORKS, USUAL, Device
 from deepspeed_operator.plan.facts import model_of
 from deepspeed_operator.plan.links import Bandwidth, Link, Links
 from deepspeed_operator.plan.model import Fact, Model, Source, UnknownModelError
-from deepspeed_operator.plan.units import GIB
+from deepspeed_operator.plan.precision import precision_of
 
 GB: Final = 10**9
 _USUAL_SEQUENCE: Final = 4096
@@ -40,9 +43,14 @@ def define(parser: argparse.ArgumentParser) -> None:
         help="tokens of a sample; else spec.model's, else 4096",
     )
     parser.add_argument(
-        "--gpu", choices=DEVICES, metavar="NAME", help=f"one of {', '.join(DEVICES)}; else {USUAL.name}"
+        "--gpu",
+        choices=DEVICES,
+        metavar="NAME",
+        help=f"one of {', '.join(DEVICES)}; else the one that the job's template demands, else {USUAL.name}",
     )
-    parser.add_argument("--gpu-memory", type=positive, metavar="GIB", help="memory of a GPU; else that of --gpu")
+    parser.add_argument(
+        "--gpu-memory", type=positive, metavar="GIB", help="memory of a GPU; else that of --gpu, else spec.gpuMemory"
+    )
     parser.add_argument(
         "--interconnect",
         type=positive,
@@ -80,41 +88,59 @@ def model_from(arguments: argparse.Namespace, job: Mapping[str, Any]) -> Model:
     if not isinstance(spec, dict):
         raise UnknownModelError("nothing is said of the model: give --model or --parameters, or write spec.model")
     try:
-        return model_of(ModelFacts.model_validate({**spec, **given}))
+        facts = ModelFacts.model_validate({**spec, **given})
     except ValidationError as error:
         raise UnknownModelError(f"spec.model: {error.errors()[0]['msg']}") from error
+    return _in_own_words(model_of(facts), facts)
 
 
-def circumstances(arguments: argparse.Namespace, model: Model, world: World, version: str, micro: int) -> Circumstances:
+def _in_own_words(model: Model, facts: ModelFacts) -> Model:
+    """Show the kernel that was declared: to the plan, Flash and SDPA are the same."""
+    if facts.attention is None:
+        return model
+    said = Fact("attention", facts.attention.value, Source.DECLARED)
+    return replace(model, facts=tuple(said if fact.name == said.name else fact for fact in model.facts))
+
+
+def circumstances(
+    arguments: argparse.Namespace, model: Model, world: World, setup: Setup, *, micro: int, ranks: Ranks
+) -> Circumstances:
     """Return what all alternatives have in common."""
-    device = DEVICES[arguments.gpu] if arguments.gpu else None
-    capacity = round(arguments.gpu_memory * GIB) if arguments.gpu_memory else device.memory if device else None
-    links, facts = _links(arguments)
+    links, facts = _links(arguments, ranks.device)
+    timed = True
     if arguments.calibration is not None:
         costs = _calibrated(arguments, model, world, links)
+        facts = costs.facts
     else:
         tokens = model.usage.sequence or _USUAL_SEQUENCE
+        declared = arguments.micro_step / micro if arguments.micro_step else None
+        device, precision = ranks.device or USUAL, precision_of(setup)
+        costs = assumed(model, device, links, tokens=tokens, precision=precision, declared=declared)
+        timed = ranks.device is not None
         if model.usage.sequence is None:
             facts += (Fact("sequenceLength", tokens, Source.ASSUMED),)
-        declared = arguments.micro_step / micro if arguments.micro_step else None
-        costs = assumed(model, device or USUAL, links, tokens=tokens, declared=declared)
-    gpu = Fact("GPU", (device or USUAL).name, Source.DECLARED if device else Source.ASSUMED)
-    shown = costs.facts if arguments.calibration else (gpu, *facts, *costs.facts)
-    return Circumstances(model, world.size, world.nodes, version, costs, capacity, shown)
+        facts = (*ranks.facts, *((*facts, *costs.facts) if timed else ()))
+    capacity = ranks.gpus.smallest if ranks.gpus is not None else None
+    version = setup.schema.version
+    return Circumstances(model, world.size, world.nodes, version, costs, capacity, facts, timed=timed)
 
 
-def _links(arguments: argparse.Namespace) -> tuple[Links, tuple[Fact, ...]]:
-    device = DEVICES[arguments.gpu] if arguments.gpu else USUAL
-    inside = arguments.interconnect * GB if arguments.interconnect else device.interconnect
-    said = Source.DECLARED if arguments.interconnect else Source.ASSUMED
-    facts = (Fact("between GPUs of a node, GB/s", round(inside / GB, 2), said),)
+def _links(arguments: argparse.Namespace, device: Device | None) -> tuple[Links, tuple[Fact, ...]]:
+    """Return the links and what is known of them; those of a GPU that no data sheet describes are only declared."""
+    facts: tuple[Fact, ...] = ()
+    inside: Link | None = None
+    rate = arguments.interconnect * GB if arguments.interconnect else device.interconnect if device else None
+    if rate is not None:
+        inside = Bandwidth(rate)
+        said = Source.DECLARED if arguments.interconnect else Source.ASSUMED
+        facts += (Fact("between GPUs of a node, GB/s", round(rate / GB, 2), said),)
     between: Link | None = None
     if arguments.network is not None:
         named, rate = arguments.network
         between = Bandwidth(rate)
         source = Source.ASSUMED if named else Source.DECLARED
         facts += (Fact("between nodes, GB/s", round(rate / GB, 2), source),)
-    return Links(Bandwidth(inside), between), facts
+    return Links(inside, between), facts
 
 
 def _calibrated(arguments: argparse.Namespace, model: Model, world: World, links: Links) -> Costs:

@@ -5,26 +5,32 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at, present
 from deepspeed_operator.cli import degrees
 from deepspeed_operator.cli.arguments import version_number, within
+from deepspeed_operator.cli.batches import filled, precision
 from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circumstances, model_from
 from deepspeed_operator.cli.circumstances import define as define_circumstances
 from deepspeed_operator.cli.configurations import judged_configuration
 from deepspeed_operator.cli.edits import CannotEdit
-from deepspeed_operator.cli.jobs import WORKER_DEEPSPEED, judged_job
-from deepspeed_operator.cli.planned import Planned, lines, record
-from deepspeed_operator.cli.report import Options, Report, failed
+from deepspeed_operator.cli.gpus import ranks_of
+from deepspeed_operator.cli.jobs import RELEASED, WORKER_DEEPSPEED, Judged, judge_job
+from deepspeed_operator.cli.plan_lines import lines
+from deepspeed_operator.cli.plan_record import record
+from deepspeed_operator.cli.planned import Job, Planned
+from deepspeed_operator.cli.report import Options, failed
 from deepspeed_operator.cli.rewriting import with_values
 from deepspeed_operator.cli.show import failure_lines
-from deepspeed_operator.cli.sources import STDIN, Content, read, values
+from deepspeed_operator.cli.sources import STDIN, Content, Item, read, values
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import judge_of
-from deepspeed_operator.plan.advice import advise, advise_numbers, plan_of, shares, stages
-from deepspeed_operator.plan.model import UnknownModelError
+from deepspeed_operator.plan.jobs import pod_limit
+from deepspeed_operator.plan.model import Fact, Source, UnknownModelError
+from deepspeed_operator.plan.reading import setup_of
 
 FINE, NOT_PLANNED, UNREADABLE = 0, 1, 2
 
@@ -42,6 +48,12 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", type=within(1, 1024), metavar="N", help="GPUs per pod, instead of spec.slotsPerNode")
     parser.add_argument(
         "--deepspeed-version", type=version_number, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
+    )
+    parser.add_argument(
+        "--micro-batch", type=within(1, 10**6), metavar="N", help="samples of a micro batch, where the file says auto"
+    )
+    parser.add_argument(
+        "--accumulation", type=within(1, 10**6), metavar="N", help="micro steps of a step, where the file says auto"
     )
     parser.add_argument(
         "--apply", type=within(1, 100), metavar="N", help="print the file with the Nth alternative in it"
@@ -91,56 +103,81 @@ def _senseless(arguments: argparse.Namespace) -> str | None:
 
 
 def _all(content: Content, arguments: argparse.Namespace) -> tuple[list[Planned], list[str]]:
+    planned: list[Planned] = []
+    unplanned: list[str] = []
+    for index, item in enumerate(content.items):
+        judged = _judged(item, content, arguments)
+        found = _planned(index, judged, arguments)
+        if isinstance(found, str):
+            unplanned.append(f"{judged.report.name or arguments.file}: {found}")
+        else:
+            planned.append(found)
+    return planned, unplanned
+
+
+def _judged(item: Item, content: Content, arguments: argparse.Namespace) -> Judged:
     options = Options(
         nodes=arguments.nodes,
         slots=arguments.slots,
         version=arguments.deepspeed_version,
         parallelism=arguments.parallelism,
     )
-    planned: list[Planned] = []
-    unplanned: list[str] = []
-    for index, item in enumerate(content.items):
-        report = judged_job(item, [content], options) if item.is_job else judged_configuration(item, options)
-        found = _planned(index, report, arguments)
-        if isinstance(found, str):
-            unplanned.append(f"{report.name or arguments.file}: {found}")
-        else:
-            planned.append(found)
-    return planned, unplanned
+    if item.is_job:
+        return judge_job(item, [content], options, RELEASED)
+    return Judged(judged_configuration(item, options))
 
 
-def _planned(index: int, report: Report, arguments: argparse.Namespace) -> Planned | str:
+def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Planned | str:
     """Return the plan, or why there is none."""
-    batch, world = report.batch, report.world
-    if world is None or report.count(Level.ERROR):
+    report, spec = judged.report, judged.job.spec if judged.job is not None else None
+    world = report.world
+    # What a job without enough memory is refused for is what a plan is asked about.
+    errors = (each.finding for each in report.findings if each.finding.level is Level.ERROR)
+    if world is None or any(each.path != "spec.admission" for each in errors):
         return "it has errors, which dsjob validate lists"
-    written = values(report.item.root)
-    config = object_at(written, "spec", "dsConfig") if report.item.is_job else written
-    if not config or batch is None or batch.micro_per_gpu is None or batch.accumulation is None:
-        return "its configuration, or the batch sizes in it, are not in the file: plan one that has them"
-    spec = object_at(written, "spec") if report.item.is_job else {}
-    model = model_from(arguments, spec)
+    config = _configuration(judged)
+    if not config:
+        return "its configuration is not in the file: plan one that has it"
+    batch = filled(config, report.batch, world, arguments.micro_batch, arguments.accumulation)
+    if isinstance(batch, str):
+        return batch
+    written = values(report.item.root) if report.item.is_job else {}
+    model = model_from(arguments, object_at(written, "spec"))
     judge = judge_of(report.version or WORKER_DEEPSPEED)
     version = judge.version if judge else WORKER_DEEPSPEED
-    around = circumstances(arguments, model, world, version, batch.micro_per_gpu)
-    declared = object_at(spec, "parallelism") | present(asdict(arguments.parallelism))
-    around = replace(around, parallelism=Parallelism(**declared))
-    now = plan_of(config, batch.micro_per_gpu, batch.accumulation, around)
-    return Planned(
+    ranks = ranks_of(arguments, spec)
+    parallelism = Parallelism(**object_at(written, "spec", "parallelism") | present(asdict(arguments.parallelism)))
+    setup = setup_of(batch.config, world.size, version, parallelism)
+    around = circumstances(arguments, model, world, setup, micro=batch.micro, ranks=ranks)
+    around = replace(around, parallelism=parallelism)
+    assumed = () if report.version else (Fact("DeepSpeed", version, Source.ASSUMED),)
+    job = Job(
         index=index,
         name=report.name or arguments.file,
+        config=batch.config,
+        micro=batch.micro,
+        accumulation=batch.accumulation,
         world=world,
         around=around,
-        now=now,
-        stages=tuple(stages(config, now, around)),
-        alternatives=tuple(advise(config, now, around)),
-        numbers=advise_numbers(now),
-        shares=shares(config, now, around),
+        facts=(*model.facts, *around.facts, *precision(config), *assumed),
+        version=version if report.version in (None, version) else f"{report.version}, judged as {version}",
+        gpus=ranks.gpus,
+        device=ranks.name,
+        limit=pod_limit(spec) if spec is not None else None,
+        is_frameworks=batch.is_frameworks,
     )
+    return Planned(job)
+
+
+def _configuration(judged: Judged) -> dict[str, Any]:
+    if judged.verdict is None:
+        return values(judged.report.item.root)
+    found = judged.verdict.configuration
+    return found.values if found is not None else {}
 
 
 def _apply(arguments: argparse.Namespace, content: Content, planned: list[Planned]) -> int:
-    found = [each for each in planned if len(each.alternatives) >= arguments.apply]
+    found = [each for each in planned if len(each.offers) >= arguments.apply]
     if len(found) != 1:
         which = "no" if not found else "more than one"
         print(
@@ -148,9 +185,9 @@ def _apply(arguments: argparse.Namespace, content: Content, planned: list[Planne
         )
         return NOT_PLANNED
     number: int = arguments.apply
-    change = found[0].alternatives[number - 1].change
+    change = found[0].offers[number - 1].change
     try:
-        text = with_values(content, found[0].index, change.values)
+        text = with_values(content, found[0].job.index, change.values)
     except (CannotEdit, Unreadable) as error:
         print(f"dsjob plan: {error}", file=sys.stderr)
         return UNREADABLE

@@ -27,7 +27,10 @@ _FOR_ANOTHER_KEY: Final = 1.03
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What stays the same in all alternatives; `capacity` is a GPU's memory in bytes, `facts` what times come from."""
+    """What stays the same in all alternatives; `capacity` is a GPU's memory in bytes, `facts` what times come from.
+
+    `timed`: whether `costs` are of these ranks' device; of another, nothing is known of their times.
+    """
 
     model: Model
     world: int
@@ -37,6 +40,7 @@ class Circumstances:
     capacity: int | None = None
     facts: tuple[Fact, ...] = ()
     parallelism: Parallelism = field(default_factory=Parallelism)
+    timed: bool = True
 
     @property
     def slots(self) -> int:
@@ -77,8 +81,21 @@ def plan_of(config: Mapping[str, Any], micro: int, accumulation: int, around: Ci
     """Return what a configuration costs."""
     setup = setup_of(config, around.world, around.version, around.parallelism)
     traffic = communication(setup, around.model, accumulation, micro=micro, slots=around.slots)
-    time = step_time(setup, around.model, traffic, around.costs, micro=micro, accumulation=accumulation)
+    time = None
+    if around.timed:
+        time = step_time(setup, around.model, traffic, around.costs, micro=micro, accumulation=accumulation)
     return Plan(setup, micro, accumulation, traffic, memory(setup, around.model, micro, accumulation), time)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`alternatives` as advise() returns them; `uncounted`: what makes the time of each change that fits a lower bound.
+
+    It is empty where the time of one is known, where nothing else fits, and where no time is known at all.
+    """
+
+    alternatives: tuple[Alternative, ...]
+    uncounted: tuple[str, ...]
 
 
 def advise(
@@ -89,19 +106,38 @@ def advise(
     Where the configuration itself does not fit, every change that does is worthwhile. A time that is a lower bound
     is no advice where there is a choice: what it leaves out may be more than it gains.
     """
+    return list(advice(config, now, around, among).alternatives)
+
+
+def advice(
+    config: Mapping[str, Any], now: Plan, around: Circumstances, among: Iterable[Change] | None = None
+) -> Advice:
+    """Return what advise() does, and what keeps changes from being compared."""
     fits = not too_large(now, around)
-    found: list[Alternative] = []
+    looked_at: list[Alternative] = []
     if among is None:
         among = changes(now.setup, now.micro, now.accumulation, around.slots, around.costs.half)
     for change in among:
         plan = plan_of(changed(config, change), change.micro, change.accumulation, around)
-        if too_large(plan, around):
-            continue
-        gain = _gain(plan, now)
-        if (not fits and not change.grows) or (fits and gain is not None and gain >= WORTHWHILE):
-            found.append(Alternative(change, plan, gain))
-    ranked = sorted(found, key=_rank)
-    return [each for each in _plainest(ranked) if _is_accepted(config, each.change, around)]
+        if not too_large(plan, around):
+            looked_at.append(Alternative(change, plan, _gain(plan, now)))
+    worthwhile = [each for each in looked_at if _is_worthwhile(each, fits=fits)]
+    ranked = sorted(worthwhile, key=_rank)
+    found = tuple(each for each in _plainest(ranked) if _is_accepted(config, each.change, around))
+    return Advice(found, () if found else _uncounted(looked_at))
+
+
+def _is_worthwhile(each: Alternative, *, fits: bool) -> bool:
+    return each.gain is not None and each.gain >= WORTHWHILE if fits else not each.change.grows
+
+
+def _uncounted(looked_at: Sequence[Alternative]) -> tuple[str, ...]:
+    """Return what all of the times leave out, else what any of them does; nothing where one is whole."""
+    left_out = [each.plan.time.unproven for each in looked_at if each.plan.time is not None]
+    if not left_out or not all(left_out):
+        return ()
+    anywhere = dict.fromkeys(name for names in left_out for name in names)
+    return tuple(name for name in anywhere if all(name in names for names in left_out)) or tuple(anywhere)
 
 
 def stages(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Iterator[Plan]:
@@ -116,7 +152,9 @@ def stages(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Samples a second, as times those of stage 0 without accumulation: by each of the two alone, and by both."""
+    """Ratios of samples a second: `accumulation`, stage 0 with it to stage 0 without; `stage`, this stage to stage 0,
+    both with it; `both`, their product: this to stage 0 without. The table of docs/gpu.md has the same.
+    """
 
     accumulation: float
     stage: float
@@ -135,18 +173,26 @@ def shares(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Share
         return None if plan.time is None or plan.time.unproven else plan.samples_per_second
 
     plain, accumulated = rate(0, 1), rate(0, now.accumulation)
-    divided, both = rate(now.setup.stage, 1), rate(now.setup.stage, now.accumulation)
-    if plain is None or accumulated is None or divided is None or both is None:
+    both = rate(now.setup.stage, now.accumulation)
+    if plain is None or accumulated is None or both is None:
         return None
-    return Shares(accumulated / plain, divided / plain, both / plain, now.samples // now.accumulation)
+    return Shares(accumulated / plain, both / accumulated, both / plain, now.samples // now.accumulation)
 
 
 def advise_numbers(now: Plan) -> Change | None:
-    """Return fp32 sums of gradients where bf16 would lose much of them; slower, and therefore no alternative."""
+    """Return fp32 sums of gradients where bf16 would lose much of them; they gain no time, only numbers."""
     if not loses_gradients(now.setup, now.accumulation):
         return None
     lost = f"bf16 gradients of {now.accumulation} micro steps are summed in bf16, which has 8 bits of precision"
     return Change({"data_types.grad_accum_dtype": "fp32"}, now.micro, now.accumulation, (lost,))
+
+
+def alternative(config: Mapping[str, Any], change: Change, now: Plan, around: Circumstances) -> Alternative | None:
+    """Return what a change comes to, None where DeepSpeed would not accept it."""
+    if not _is_accepted(config, change, around):
+        return None
+    plan = plan_of(changed(config, change), change.micro, change.accumulation, around)
+    return Alternative(change, plan, _gain(plan, now))
 
 
 def too_large(plan: Plan, around: Circumstances) -> bool:

@@ -66,7 +66,7 @@ def fit_of(setup: Setup, model: Model, micro: int, accumulation: int, capacity: 
         least, greatest = fact.low(least), fact.high(greatest)
     if _needed(least, 1 - ERROR) > capacity:
         return MemoryFit(Fit.NO, expected, capacity)
-    if _is_whole(model) and _needed(greatest, 1 + ERROR) <= capacity:
+    if is_whole(model) and _needed(greatest, 1 + ERROR) <= capacity:
         return MemoryFit(Fit.YES, expected, capacity)
     return MemoryFit(Fit.UNKNOWN, expected, capacity, tuple(_open(case, facts, capacity)))
 
@@ -131,14 +131,14 @@ def _needed(case: _Case, factor: float) -> float:
     return found.size * factor + found.outside.size
 
 
-def _is_whole(model: Model) -> bool:
+def is_whole(model: Model) -> bool:
     """Whether everything that grows with the batch is counted."""
     return model.shape is not None and model.usage.sequence is not None
 
 
 def _open(case: _Case, facts: tuple[_OpenFact, ...], capacity: int) -> Iterator[str]:
     """Name each fact that could tip it alone; if none can, all together."""
-    if not _is_whole(case.model):
+    if not is_whole(case.model):
         missing = "its layers and widths" if case.model.shape is None else "sequenceLength"
         yield f"activations, since {missing} are not declared in spec.model"
     lower, upper = _needed(case, 1 - ERROR), _needed(case, 1 + ERROR)

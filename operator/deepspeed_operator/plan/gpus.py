@@ -14,7 +14,7 @@ from deepspeed_operator.plan.accelerators import (
     accelerator_of,
     whole,
 )
-from deepspeed_operator.plan.devices import DEVICES
+from deepspeed_operator.plan.devices import DEVICES, Device
 from deepspeed_operator.plan.model import Source
 from deepspeed_operator.plan.placement import Demand, Node, demand_of
 from deepspeed_operator.plan.trainer import trainer_of
@@ -90,6 +90,11 @@ class Gpu:
 
     memory: int
     name: str
+
+    @property
+    def device(self) -> Device | None:
+        """What its data sheet says, None where its name is in no table here."""
+        return next((found for label in _TABLES if (found := _device(label, self.name)) is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +177,33 @@ def declared_gpus(spec: DeepSpeedJobSpec) -> Gpus | None:
     if wanted is None:
         return None
     memory = {Gpu(_mebibytes(value), "") for label, value in wanted.demand.labels() if label == wanted.memory_label}
-    named = {Gpu(_size(label, value), value) for label, value in wanted.demand.labels() if wanted.is_whole}
-    kinds = sorted(kind for kind in memory or named if kind.memory)
+    kinds = sorted(kind for kind in memory or demanded_gpus(spec) if kind.memory)
     return Gpus(tuple(kinds), Source.DECLARED) if kinds else None
+
+
+def demanded_gpus(spec: DeepSpeedJobSpec) -> tuple[Gpu, ...]:
+    """Return the kinds of whole GPUs that the template's demands on nodes name, the smallest first.
+
+    One that no table knows has memory 0. A kind of machine that none knows names no GPU.
+    """
+    wanted = wanted_gpus(spec)
+    if wanted is None or not wanted.is_whole:
+        return ()
+    labels = ((label, name) for label, name in wanted.demand.labels() if label in _TABLES)
+    kinds = {Gpu(_size(label, name), name) for label, name in labels if label != INSTANCE_TYPE or _size(label, name)}
+    return tuple(sorted(kinds))
 
 
 def _size(label: str, name: str) -> int:
     """Return the bytes of a GPU of a node with this label; 0 if it does not tell."""
+    device = _device(label, name)
+    return device.memory if device is not None else 0
+
+
+def _device(label: str, name: str) -> Device | None:
     name = name if label == INSTANCE_TYPE else name.upper()
-    device = next((device for pattern, device in _TABLES.get(label, {}).items() if fnmatchcase(name, pattern)), None)
-    return DEVICES[device].memory if device is not None else 0
+    found = next((device for pattern, device in _TABLES.get(label, {}).items() if fnmatchcase(name, pattern)), None)
+    return DEVICES[found] if found is not None else None
 
 
 def _mebibytes(text: str | None) -> int:

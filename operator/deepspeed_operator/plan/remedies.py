@@ -2,11 +2,12 @@
 
 import copy
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO, TRAIN
 from deepspeed_operator.dsconfig.setup import ZERO
+from deepspeed_operator.plan.fit import Fit
 from deepspeed_operator.plan.jobs import Case
 from deepspeed_operator.plan.unproven import runs
 
@@ -17,7 +18,18 @@ _SMALL_BUCKET: Final = 50_000_000
 _STAGES: Final = (1, 2, 3)
 
 
-def smallest_change(case: Case, capacity: int, allocated: int = 0) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change in words; `fits`: True, or Unknown where what is predicted of it may be wrong by too much."""
+
+    change: str
+    fits: Fit
+
+    def __str__(self) -> str:
+        return f"The smallest change that {'fits' if self.fits is Fit.YES else 'may fit'}: {self.change}"
+
+
+def smallest_change(case: Case, capacity: int, allocated: int = 0) -> Remedy | None:
     """Return the first change that fits, of those that keep the global batch, in the order of what they cost.
 
     `allocated`: bytes that PyTorch had, or wanted, when it failed: where it is more than was predicted, so is the rest.
@@ -27,7 +39,7 @@ def smallest_change(case: Case, capacity: int, allocated: int = 0) -> str | None
     bound = min(capacity, (memory.size * more + outside) * _LESS)
     for words, changed in _changes(case):
         if runs(changed.model, changed.config) and changed.memory.size * more + outside <= bound:
-            return words
+            return Remedy(words, changed.fit(capacity).fit)
     return None
 
 

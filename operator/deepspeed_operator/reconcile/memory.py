@@ -49,8 +49,8 @@ def stated(
         return said, pod
     refuses = spec.admission is Admission.REQUIRE_FIT
     level, path = (Level.ERROR, "spec.admission") if refuses else (Level.ADVICE, "spec.model")
-    change = smallest_change(case, planned.capacity) if isinstance(case, Case) else None
-    smaller = f"The smallest change that fits: {change}." if change else "No single change that is known fits."
+    remedy = smallest_change(case, planned.capacity) if isinstance(case, Case) else None
+    smaller = f"{remedy}." if remedy else "No single change that is known fits."
     fix = f"{smaller} Correct spec.model or spec.gpuMemory where they are wrong."
     return said, [Finding(level=level, path=path, message=str(planned), fix=fix), *pod]
 
@@ -93,8 +93,11 @@ def out_of_memory(case: Case | Missing, said: str, gpus: Gpus | None) -> str:
     if not capacity:
         return hint
     # What was there when it failed, and what it failed to get: at least so much is needed, whatever was predicted.
-    change = smallest_change(case, capacity, _bytes(_ALLOCATED, said) + _bytes(_TRIED, said))
-    return f"{hint}; the smallest change that fits: {change}" if change else f"{hint}; no change that is known fits"
+    remedy = smallest_change(case, capacity, _bytes(_ALLOCATED, said) + _bytes(_TRIED, said))
+    # Scaled by what was measured, it is nearer than a prediction's error.
+    return (
+        f"{hint}; the smallest change that fits: {remedy.change}" if remedy else f"{hint}; no change that is known fits"
+    )
 
 
 def _bytes(pattern: re.Pattern[str], said: str) -> int:

@@ -187,13 +187,22 @@ def test_many_bf16_gradients_are_better_summed_in_fp32() -> None:
     assert dict(advice.values) == {"data_types.grad_accum_dtype": "fp32"}
 
 
+def rate(stage: int, accumulation: int) -> float:
+    found = plan_of(configuration(stage, accumulation), 4, accumulation, around(NVLINK)).samples_per_second
+    assert found is not None
+    return found
+
+
 def test_what_accumulation_does_is_told_apart_from_what_zero_does() -> None:
     """On NVLink, the article's gain is accumulation's alone."""
     config = configuration(2, 4)
     found = shares(config, plan_of(config, 4, 4, around(NVLINK)), around(NVLINK))
     assert found is not None
     assert found.both > 1.2
-    assert found.accumulation > found.both > found.stage
+    assert found.both == pytest.approx(found.accumulation * found.stage)
+    assert found.accumulation > 1.2
+    # As between the columns "stage 0, g 4" and "stage 2, g 4" of docs/gpu.md.
+    assert found.stage == pytest.approx(rate(2, 4) / rate(0, 4))
     assert found.samples_before == 8
 
 

@@ -1,0 +1,232 @@
+"""What `dsjob plan` found, for people."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from deepspeed_operator.cli.paint import painted
+from deepspeed_operator.cli.planned import Estimate, Offer, Planned
+from deepspeed_operator.dsconfig.batch import KEYS
+from deepspeed_operator.plan.advice import WORTHWHILE, Shares
+from deepspeed_operator.plan.changes import Change
+from deepspeed_operator.plan.fit import ERROR, Fit
+from deepspeed_operator.plan.model import Fact, Source
+from deepspeed_operator.plan.terms import Term
+from deepspeed_operator.plan.units import GIB
+from deepspeed_operator.plan.unproven import PROVEN_VERSIONS
+
+_GB: Final = 10**9
+_BAR: Final = 24
+_MOST: Final = 6
+_SMALL: Final = GIB // 20
+_COUNTED: Final = PROVEN_VERSIONS[-1]
+
+
+def lines(planned: Planned) -> Iterator[str]:
+    """Yield all that is said of one job."""
+    job, now = planned.job, planned.now.plan
+    ranks = f"{job.world.nodes} × {job.world.slots_per_node} ranks, DeepSpeed {job.version}"
+    batch = f"micro batch {now.micro}, accumulation {now.accumulation}, {now.samples} samples a step"
+    yield f"{painted(job.name, bold=True)}: {ranks}, ZeRO stage {now.setup.stage}, {batch}"
+    for source in Source:
+        facts = [f"{fact.name} {_written(fact)}" for fact in job.facts if fact.source is source]
+        if facts:
+            yield f"  {source.value}: {', '.join(facts)}"
+    yield from _traffic_lines(planned)
+    yield from _memory_lines(planned)
+    yield _pod_line(planned)
+    yield from _time_lines(planned)
+    yield from _stage_lines(planned)
+    if planned.shares is not None:
+        yield _share_line(planned.shares, planned)
+    yield from _advice_lines(planned)
+
+
+def _traffic_lines(planned: Planned) -> Iterator[str]:
+    traffic = planned.now.plan.traffic
+    at_least = "≥ " if traffic.unproven else ""
+    rows = [(term.collective, _gb(term.payload), f"{term.what} ({_where(term)})") for term in traffic.terms]
+    rows.append(("on each GPU's link", at_least + _gb(traffic.wire), "each way"))
+    if planned.job.world.nodes > 1:
+        rows.append(("on each node's network", at_least + _gb(traffic.between_nodes), "each way"))
+    yield from _table("Traffic of a step", rows)
+    if traffic.unproven:
+        yield f"  ≥: not counted with {', '.join(traffic.unproven)}"
+
+
+def _where(term: Term) -> str:
+    return f"{term.group.ranks} ranks, {'between nodes' if term.group.nodes > 1 else 'inside a node'}"
+
+
+def _memory_lines(planned: Planned) -> Iterator[str]:
+    memory, fit = planned.now.plan.memory, planned.now.fit
+    phases = ", ".join(f"{phase.name} {_gib(phase.size)}" for phase in memory.phases)
+    yield f"Memory of a GPU: {_needed(planned, planned.now)}, most in the {memory.peak.name}"
+    yield f"  peaks: {phases}"
+    items = [item for item in (*memory.items, memory.outside) if item.size > _SMALL]
+    yield f"  there: {', '.join(f'{item.what} {_gib(item.size)}' for item in items)}"
+    if fit is None:
+        yield f"  fits: unknown, since the memory of {planned.job.device} is not known: give --gpu-memory GIB"
+    else:
+        words = {Fit.YES: painted("yes", "green"), Fit.NO: painted("no", "red"), Fit.UNKNOWN: "unknown"}[fit.fit]
+        yield f"  fits into {_gib(fit.capacity)} ({fit.source}): {words}{': ' if fit.open else ''}{'; '.join(fit.open)}"
+
+
+def _pod_line(planned: Planned) -> str:
+    items = [f"{item.what} {_gib(item.size)}" for item in planned.now.pod if item.size > _SMALL]
+    limit = planned.job.limit
+    of_limit = f" of its limit of {_gib(limit)}" if limit is not None else ""
+    words = f"{_gib(planned.now.pod_size)}{of_limit}{_beyond(planned, planned.now)}"
+    return f"Memory of a pod: {words}, without data loaders and /dev/shm: {', '.join(items)}"
+
+
+def _beyond(planned: Planned, estimate: Estimate) -> str:
+    """Say that the kernel would end it, by the same bound as `dsjob validate`."""
+    limit = planned.job.limit
+    return ", too much" if limit is not None and estimate.pod_size * (1 - ERROR) > limit else ""
+
+
+def _time_lines(planned: Planned) -> Iterator[str]:
+    now = planned.now.plan
+    time, rate = now.time, now.samples_per_second
+    if time is None or rate is None:
+        yield f"Time of a step: unknown: {_why_no_time(planned)}"
+        return
+    at_least, at_most = ("≥ ", "≤ ") if time.unproven else ("", "")
+    yield f"Time of a step: {at_least}{time.seconds:.3g} s, {at_most}{rate:.3g} samples/s"
+    parts = {
+        "computing": time.compute,
+        "network": time.communication,
+        "optimizer": time.update,
+        "ZeRO's own work": time.work,
+    }
+    width = max(map(len, parts))
+    for name, seconds in parts.items():
+        filled = round(seconds / time.seconds * _BAR)
+        yield f"  {name:<{width}} {'█' * filled}{'·' * (_BAR - filled)} {seconds / time.seconds:4.0%}  {seconds:.3g} s"
+    if time.unproven:
+        yield f"  ≥: without {', '.join(time.unproven)}"
+
+
+def _why_no_time(planned: Planned) -> str:
+    if not planned.job.around.timed:
+        return f"no data sheet here describes {planned.job.device}: give --calibration FILE, or --gpu NAME of another"
+    if planned.job.world.nodes > 1 and planned.job.around.costs.links.between is None:
+        return "nothing is said of the network between nodes: give --network GB/S or NAME, or --calibration FILE"
+    return f"no data sheet here describes the links of {planned.job.device}: give --interconnect GB/S"
+
+
+def _stage_lines(planned: Planned) -> Iterator[str]:
+    """The question that is asked most: which stage for this model, this GPU and this network?"""
+    yield "Which ZeRO stage, at this batch"
+    fastest, sure = _fastest(planned)
+    for each in planned.stages:
+        plan = each.plan
+        rate = plan.samples_per_second
+        at_most = "≤ " if plan.time and plan.time.unproven else ""
+        speed = f"{at_most}{rate:.3g} samples/s, network {plan.time.share:.0%}" if rate and plan.time else ""
+        here = [speed] if speed else []
+        here += ["now"] if plan.setup.stage == planned.now.plan.setup.stage else []
+        here += [f"the fastest that {'fits' if sure else 'may fit'}"] if each is fastest else []
+        yield f"  {plan.setup.stage}  {_needed(planned, each):>11}  {_word(each):<9}  {', '.join(here)}".rstrip()
+
+
+def _fastest(planned: Planned) -> tuple[Estimate | None, bool]:
+    """Return the fastest stage of which all of the time is known, and whether it fits for sure."""
+    known = [each for each in planned.stages if each.fit and each.plan.time and not each.plan.time.unproven]
+    sure = [each for each in known if each.fits is Fit.YES]
+    among = sure or [each for each in known if each.may_fit]
+    return max(among, key=lambda each: each.plan.samples_per_second or 0, default=None), bool(sure)
+
+
+def _word(estimate: Estimate) -> str:
+    if estimate.fit is None:
+        return ""
+    if estimate.fits is Fit.UNKNOWN:
+        return "may fit" if estimate.may_fit else "unknown"
+    return "fits" if estimate.fits is Fit.YES else "too large"
+
+
+def _share_line(shares: Shares, planned: Planned) -> str:
+    now = planned.now.plan
+    return (
+        f"Beside stage 0 without accumulation: ×{shares.both:.2f} samples/s, of which ×{shares.accumulation:.2f} by "
+        f"accumulation, then ×{shares.stage:.2f} by ZeRO, both with accumulation {now.accumulation} "
+        f"(which grew the global batch from {shares.samples_before} to {now.samples} samples)"
+    )
+
+
+def _advice_lines(planned: Planned) -> Iterator[str]:
+    alternatives = planned.alternatives
+    if planned.is_too_large:
+        remedy = planned.remedy
+        yield f"{remedy}" if remedy is not None else "No single change that is known fits"
+    if alternatives:
+        sure = any(each.estimate.fits is Fit.YES for each in alternatives)
+        yield "Faster" if not planned.is_too_large else "What fits" if sure else "What may fit"
+    elif not planned.is_too_large:
+        yield _why_no_advice(planned)
+    yield from (_offered(planned, number) for number in range(1, min(len(alternatives), _MOST) + 1))
+    if planned.numbers is not None:
+        yield "More precise"
+        yield _offered(planned, len(planned.offers))
+    if planned.job.is_frameworks and any(each.change.values.keys() & KEYS for each in planned.offers):
+        yield "Batch sizes are the framework's: change its arguments as well as the file"
+
+
+def _why_no_advice(planned: Planned) -> str:
+    if planned.now.plan.time is None:
+        return f"No advice: no time is known, since {_why_no_time(planned)}"
+    if planned.uncounted:
+        version = planned.job.around.version
+        other = f"; --deepspeed-version {_COUNTED} plans with one that is" if version not in PROVEN_VERSIONS else ""
+        without = ", ".join(planned.uncounted)
+        return f"No advice: what changes gain is not known, since all times are without {without}{other}"
+    return f"Nothing that fits is predicted to be {WORTHWHILE - 1:.0%} faster"
+
+
+def _offered(planned: Planned, number: int) -> str:
+    offer = planned.offers[number - 1]
+    estimate = offer.estimate
+    gain = painted(f"×{offer.gain:.2f}", "green") if offer.gain is not None else "?"
+    rate, time = estimate.plan.samples_per_second, estimate.plan.time
+    at_most = "≤ " if time is not None and time.unproven else ""
+    words = [f"{at_most}{rate:.3g} samples/s"] if rate is not None else []
+    words.append(_needed(planned, estimate))
+    words += [_word(estimate)] if estimate.fit is not None and estimate.fits is not Fit.YES else []
+    words += [f"pod {_gib(estimate.pod_size)}{_beyond(planned, estimate)}"] if _offloads(offer) else []
+    caveat = f" ({offer.change.caveat})" if offer.change.caveat else ""
+    return f"  {number}. {gain}  {', '.join(words)}  {_values(offer.change)}{caveat}"
+
+
+def _offloads(offer: Offer) -> bool:
+    return any("offloaded" in item.what for item in offer.estimate.pod)
+
+
+def _values(change: Change) -> str:
+    return ", ".join(f"{path}: {json.dumps(value)}" for path, value in change.values.items())
+
+
+def _table(title: str, rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    yield title
+    first = max(len(row[0]) for row in rows)
+    second = max(len(row[1]) for row in rows)
+    for name, value, remark in rows:
+        yield f"  {name:<{first}}  {value:>{second}}  {remark}".rstrip()
+
+
+def _written(fact: Fact) -> str:
+    return fact.value if isinstance(fact.value, str) else f"{fact.value:,}"
+
+
+def _needed(planned: Planned, estimate: Estimate) -> str:
+    at_least = "" if planned.counts_all_memory else "≥ "
+    return at_least + _gib(estimate.plan.memory.needed)
+
+
+def _gb(size: float) -> str:
+    return f"{size / _GB:,.2f} GB"
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:,.1f} GiB"

@@ -1,0 +1,289 @@
+"""What `dsjob plan` knows of a job's own GPUs, and how sure it is of what fits."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.cli.command import dsjob, findings
+
+ROOT = Path(__file__).parents[3]
+GIB = 2**30
+LLAMA_7B: dict[str, Any] = yaml.safe_load((ROOT / "examples/llama-7b.yaml").read_text())
+NETWORK = ("--network", "10GbE")
+
+
+def job(*, gpu: str = "nvidia.com/gpu", template: dict[str, Any] | None = None, **spec: Any) -> str:
+    """Llama 7B on 8 GPUs, of which nothing is said but what is given."""
+    found = json.loads(json.dumps(LLAMA_7B))
+    pod = found["spec"]["template"]["spec"]
+    del pod["nodeSelector"]
+    pod |= template or {}
+    pod["containers"][0]["resources"]["limits"] = {gpu: 8}
+    for field, value in spec.items():
+        inside = field in ("model", "dsConfig")
+        found["spec"][field] = {**found["spec"][field], **value} if inside else value
+    return json.dumps(found)
+
+
+@cache
+def recorded(text: str, *arguments: object) -> dict[str, Any]:
+    result = dsjob("plan", "-", *arguments, "-o", "json", stdin=text)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)[0]
+
+
+@cache
+def shown(text: str, *arguments: object) -> str:
+    result = dsjob("plan", "-", *arguments, stdin=text)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def sources(found: dict[str, Any]) -> dict[str, tuple[Any, str]]:
+    return {fact["name"]: (fact["value"], fact["source"]) for fact in found["facts"]}
+
+
+def line(out: str, begin: str) -> str:
+    return next(each for each in out.splitlines() if each.strip().startswith(begin))
+
+
+def selector(product: str) -> dict[str, Any]:
+    return {"nodeSelector": {"nvidia.com/gpu.product": product}}
+
+
+def affinity(*products: str) -> dict[str, Any]:
+    wanted = {"key": "nvidia.com/gpu.product", "operator": "In", "values": list(products)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+A100_40G = "NVIDIA-A100-SXM4-40GB"
+
+
+@pytest.mark.parametrize("template", [selector(A100_40G), affinity(A100_40G)], ids=["selector", "affinity"])
+def test_a_gpu_that_the_template_demands_is_the_one_that_is_planned(template: dict[str, Any]) -> None:
+    found = recorded(job(template=template))
+    assert sources(found)["GPU"] == ("A100-40G", "Declared")
+    assert (found["memory"]["capacity"], found["memory"]["fit"]) == (40 * GIB, "False")
+
+
+def test_memory_that_the_job_says_is_the_gpus_and_speed_is_assumed() -> None:
+    found = recorded(job(gpuMemory="40Gi"))
+    assert sources(found)["memory of a GPU, GiB"] == (40.0, "Declared")
+    assert sources(found)["speed of a GPU"] == ("A100-80G", "Assumed")
+    assert found["memory"]["source"] == "Declared"
+
+
+@pytest.mark.parametrize(
+    ("options", "capacity"), [(("--gpu", "H100-80G"), 81_559 * 2**20), (("--gpu-memory", 24), 24 * GIB)]
+)
+def test_options_win_over_the_job(options: tuple[object, ...], capacity: int) -> None:
+    found = recorded(job(gpuMemory="40Gi", template=selector(A100_40G)), *options)
+    assert found["memory"]["capacity"] == capacity
+
+
+def test_of_several_gpus_the_smallest_says_that_it_fits_and_the_largest_that_it_does_not() -> None:
+    either = affinity(A100_40G, "NVIDIA-A100-SXM4-80GB")
+    found = recorded(job(template=either))
+    assert found["memory"]["fit"] == "Unknown"
+    assert "which of the GPUs its ranks get" in found["memory"]["open"]
+    assert sources(found)["GPU"] == ("A100-40G", "Assumed")
+    assert [stage["fits"] for stage in found["stages"]] == [False, None, None, None]
+
+
+def test_the_usual_gpu_is_assumed_with_its_memory() -> None:
+    found = recorded(job())
+    assert sources(found)["GPU"] == ("A100-80G", "Assumed")
+    assert (found["memory"]["fit"], found["memory"]["source"]) == ("True", "Assumed: A100-80G")
+    assert [stage["fits"] for stage in found["stages"]] == [False, True, True, True]
+
+
+def test_what_is_written_for_a_job_fits_into_its_own_gpu() -> None:
+    """Stage 0, which is the fastest on such a network, needs four times what these GPUs have."""
+    tight = job(nodes=2, gpuMemory="40Gi")
+    written = dsjob("plan", "-", *NETWORK, "--apply", 1, stdin=tight).stdout
+    assert recorded(written, *NETWORK)["memory"]["fit"] == "True"
+    assert not any("does not fit" in finding["message"] for finding in findings("-", stdin=written))
+
+
+@pytest.mark.parametrize("resource", ["amd.com/gpu", "nvidia.com/mig-3g.40gb", "nvidia.com/gpu.shared"])
+def test_of_a_device_without_a_data_sheet_only_traffic_and_memory_are_told(resource: str) -> None:
+    found = recorded(job(gpu=resource))
+    assert (found["step"], found["memory"]["capacity"], found["memory"]["fit"]) == (None, None, "Unknown")
+    assert found["memory"]["needed"] == recorded(job())["memory"]["needed"]
+    assert "GPU" not in sources(found)
+    out = shown(job(gpu=resource))
+    assert f"the memory of {resource} is not known" in line(out, "fits")
+    assert f"no data sheet here describes {resource}" in line(out, "Time of a step: unknown")
+
+
+def test_memory_of_such_a_device_is_compared_and_a_gpu_by_name_is_planned() -> None:
+    assert recorded(job(gpu="amd.com/gpu", gpuMemory="192Gi"))["memory"]["fit"] == "True"
+    named = recorded(job(gpu="amd.com/gpu"), "--gpu", "A100-80G")
+    assert named["step"] == recorded(job(), "--gpu", "A100-80G")["step"]
+
+
+def test_a_gpu_that_no_table_knows_is_not_taken_for_the_usual_one() -> None:
+    found = recorded(job(template=selector("NVIDIA-Z1000-SXM9-512GB")))
+    assert (found["step"], found["memory"]["fit"]) == (None, "Unknown")
+    assert sources(found)["device"] == ("NVIDIA-Z1000-SXM9-512GB", "Declared")
+
+
+CONFIG = {"train_batch_size": 32, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+
+
+def test_a_lower_bound_of_memory_is_never_said_to_fit() -> None:
+    """Of 7 billion parameters nobody knows what activations need."""
+    options = ("--parameters", "7e9", "--slots", 8, "--gpu", "A100-80G")
+    out = shown(json.dumps(CONFIG), *options)
+    assert line(out, "Memory of a GPU").startswith("Memory of a GPU: ≥ ")
+    assert "≥ 31.4 GiB  may fit" in line(out, "2  ")
+    assert {stage["fits"] for stage in recorded(json.dumps(CONFIG), *options)["stages"]} == {None}
+
+
+def test_within_the_error_of_a_prediction_it_may_fit_and_what_fits_for_sure_comes_first() -> None:
+    needed = recorded(job())["stages"][1]["memory"] / GIB
+    options = ("--gpu-memory", f"{needed + 1:.1f}")
+    out = shown(job(), *options)
+    assert line(out, "1   ").split("GiB")[1].startswith("  may fit ")
+    assert "61.9 GiB, may fit  zero_optimization.stage: 1" in line(out, "1. ")
+    small = recorded(job(template=selector(A100_40G)))["alternatives"]
+    assert [each["fits"] for each in small] == [True, None]
+    assert "39.3 GiB, may fit" in line(shown(job(template=selector(A100_40G))), "2. ")
+
+
+def test_the_fastest_stage_is_chosen_among_those_that_fit_for_sure() -> None:
+    needed = recorded(job())["stages"][1]["memory"] / GIB
+    out = shown(job(), "--gpu-memory", f"{needed + 1:.1f}")
+    assert "the fastest that fits" not in line(out, "1   ")
+    assert "now, the fastest that fits" in line(out, "2   ")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "why"),
+    [
+        (job(nodes=2), (), "give --network GB/S or NAME"),
+        (job(), ("--deepspeed-version", "0.18.2"), "without DeepSpeed 0.17.6 (counted: 0.15.4, 0.19.8); --deepspeed-"),
+        (job(parallelism={"tensor": 2}), (), "all times are without tensor parallelism"),
+    ],
+    ids=["network", "version", "tensor"],
+)
+def test_where_no_gain_is_predicted_that_is_said_and_why(text: str, options: tuple[object, ...], why: str) -> None:
+    out = shown(text, *options)
+    assert why in line(out, "No advice: ")
+    assert "Nothing that fits is predicted" not in out
+
+
+def test_where_gains_are_predicted_and_small_that_is_said() -> None:
+    best = job(dsConfig={"zero_optimization": {"stage": 1}})
+    assert recorded(best)["alternatives"] == []
+    assert "Nothing that fits is predicted to be 10% faster" in shown(best)
+
+
+def test_a_version_that_another_one_judges_is_shown_with_it() -> None:
+    assert "DeepSpeed 0.18.2, judged as 0.17.6, ZeRO" in shown(job(deepspeedVersion="0.18.2"))
+    assert "DeepSpeed 0.19.8, ZeRO" in shown(job())
+
+
+def test_a_version_that_nobody_declares_is_assumed() -> None:
+    options = ("--parameters", "7e9")
+    assert sources(recorded(json.dumps(CONFIG), *options))["DeepSpeed"] == ("0.19.8", "Assumed")
+    declared = recorded(json.dumps(CONFIG), *options, "--deepspeed-version", "0.15.4")
+    assert "DeepSpeed" not in sources(declared)
+    assert "DeepSpeed" not in sources(recorded(job()))
+
+
+@pytest.mark.parametrize(("memory", "admission"), [("40Gi", "Advise"), ("120Gi", "RequireFit"), ("200Gi", "Advise")])
+def test_the_smallest_change_is_that_of_validate(memory: str, admission: str) -> None:
+    """Also of a job that is refused for it: what else it could be is asked of the plan."""
+    long = job(gpuMemory=memory, admission=admission, model={"sequenceLength": 4096, "attention": "Eager"})
+    said = next(each["fix"] for each in findings("-", stdin=long) if "smallest change" in each["fix"])
+    assert line(shown(long), "The smallest change") == said.partition(". ")[0]
+
+
+def test_memory_of_the_pod_is_told_beside_its_limit() -> None:
+    limited = job(dsConfig={"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})
+    limited = limited.replace('{"nvidia.com/gpu": 8}', '{"nvidia.com/gpu": 8, "memory": "64Gi"}')
+    pod = recorded(limited)["pod"]
+    assert pod["limit"] == 64 * GIB
+    assert pod["needed"] == pytest.approx(sum(pod["terms"].values()), abs=10)
+    assert pod["terms"]["optimizer states, offloaded"] == pytest.approx(8 * 6_738_415_616, rel=0.01)
+    assert "of its limit of 64.0 GiB, too much" in line(shown(limited), "Memory of a pod")
+    assert "too much" not in line(shown(job()), "Memory of a pod")
+
+
+def test_an_alternative_that_offloads_says_what_its_pod_needs() -> None:
+    found = recorded(job(nodes=2, gpuMemory="40Gi"))["alternatives"]
+    offloads = ["zero_optimization.offload_optimizer" in each["change"] for each in found]
+    assert [each["pod"] > 80 * GIB for each in found] == offloads == [False, True, True]
+    out = shown(job(nodes=2, gpuMemory="40Gi"))
+    assert [", pod " in line(out, f"{number}. ") for number in (1, 2, 3)] == offloads
+
+
+def test_zero_and_accumulation_have_their_shares_of_the_gain() -> None:
+    shares = recorded(job())["shares"]
+    assert shares["both"] == pytest.approx(shares["accumulation"] * shares["stage"])
+    accumulated = recorded(job())["stages"]
+    assert shares["stage"] == accumulated[2]["samplesPerSecond"] / accumulated[0]["samplesPerSecond"]
+
+
+@pytest.mark.parametrize("kernel", ["Flash", "SDPA", "Eager"])
+def test_attention_is_shown_as_it_was_declared(kernel: str) -> None:
+    assert sources(recorded(job(model={"attention": kernel})))["attention"] == (kernel, "Declared")
+
+
+def test_a_more_precise_sum_has_a_number_and_is_written_by_it() -> None:
+    many = job(dsConfig={"gradient_accumulation_steps": 16})
+    found = recorded(many)["precision"]
+    assert found["memory"] > recorded(many)["memory"]["needed"]
+    assert found["samplesPerSecond"] > 0
+    number = found["number"]
+    assert 'data_types.grad_accum_dtype: "fp32"' in line(shown(many), f"{number}. ")
+    written = json.loads(dsjob("plan", "-", "--apply", number, stdin=many).stdout)
+    assert written["spec"]["dsConfig"]["data_types"] == {"grad_accum_dtype": "fp32"}
+
+
+AUTO = {
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "train_batch_size": "auto",
+    "bf16": {"enabled": "auto"},
+    "zero_optimization": {"stage": 1},
+}
+
+
+def test_batch_sizes_that_a_framework_fills_in_are_asked_for() -> None:
+    options = ("--parameters", "7e9", "--slots", 8)
+    result = dsjob("plan", "-", *options, "--micro-batch", 2, stdin=json.dumps(AUTO))
+    assert (result.exit_code, result.stdout) == (1, "\n")
+    assert "give --accumulation N, as the ranks will have" in result.stderr
+    out = shown(json.dumps(AUTO), *options, "--micro-batch", 2, "--accumulation", 4)
+    assert "micro batch 2, accumulation 4, 64 samples a step" in out
+    assert "bf16.enabled false" in line(out, "Assumed")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (CONFIG, "--micro-batch 2: the file says 4"),
+        ({**AUTO, "train_batch_size": 48, "gradient_accumulation_steps": 4}, "are 64 samples, not train_batch_size 48"),
+    ],
+)
+def test_batch_sizes_that_contradict_the_file_are_refused(config: dict[str, Any], message: str) -> None:
+    options = ("--parameters", "7e9", "--slots", 8, "--micro-batch", 2)
+    result = dsjob("plan", "-", *options, stdin=json.dumps(config))
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_a_configuration_in_a_config_map_of_the_file_is_planned() -> None:
+    found = json.loads(job())
+    text = json.dumps(found["spec"].pop("dsConfig"))
+    found["spec"]["dsConfigFrom"] = {"configMap": "zero"}
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "zero"}, "data": {"ds_config.json": text}}
+    documents = f"---\n{json.dumps(found)}\n---\n{json.dumps(settings)}\n"
+    assert recorded(documents)["memory"]["needed"] == recorded(job())["memory"]["needed"]
