@@ -24,13 +24,13 @@ class PlanStatus(Model):
     )
     network_percent: Annotated[int, Field(ge=0, le=100)] | None = Field(
         default=None,
-        description="What the step's traffic takes at the measured all-reduce, in percent of the measured step. Where "
-        "DeepSpeed sends while it computes, a part of it costs nothing.",
+        description="What the step's traffic takes at the measured all-reduce, in percent of the measured step; of the "
+        "predicted step where none is measured. Where DeepSpeed sends while it computes, a part of it costs nothing.",
     )
     bus_bandwidth: _Bytes | None = Field(
         default=None,
         description="Bytes a second of an all-reduce among data-parallel ranks, measured before the first step: "
-        "2(n-1)/n × bytes ÷ seconds for n ranks.",
+        "2(n-1)/n × bytes ÷ seconds for n ranks. Else that of spec.network.preflight, among all ranks.",
     )
     measured_peak_memory: _Bytes | None = Field(
         default=None,

@@ -18,18 +18,20 @@ from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.nodes import NodeLabels
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.trials import Trials
+from deepspeed_operator.plan.foresight import Foreseen, foreseen
 from deepspeed_operator.plan.recalibration import Corrected, corrected
 from deepspeed_operator.reconcile.actions import (
     ConfirmMissing,
     CorrectPlan,
     FindGpus,
+    ForeseePlan,
     Question,
     ReadAgent,
     ReadConfigMap,
     TryPod,
 )
 from deepspeed_operator.reconcile.agent import report_of
-from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, CorrectedPlan, FoundGpus
+from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, CorrectedPlan, ForeseenPlan, FoundGpus
 from deepspeed_operator.reconcile.pods import pod_view
 
 AGENT_SECONDS = 2.0
@@ -77,6 +79,8 @@ class Questions:
             case CorrectPlan(attempt):
                 found = CorrectedPlan(attempt, await corrected_plan(question))
                 memory.facts = replace(memory.facts, corrected=found)
+            case ForeseePlan():
+                memory.facts = replace(memory.facts, foreseen=ForeseenPlan(question, await foreseen_plan(question)))
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)
@@ -117,8 +121,17 @@ async def whole(content: aiohttp.StreamReader) -> bytes:
 async def corrected_plan(asked: CorrectPlan) -> Corrected:
     """In another thread: a look at some dozens of alternatives may take a second."""
     try:
-        return await asyncio.to_thread(corrected, asked.case, asked.nodes, asked.measured)
+        return await asyncio.to_thread(corrected, asked.case, asked.nodes, asked.measured, asked.preflight)
     except Exception as error:
         # A job must come to its end whatever the planner thinks of it.
         _log.exception("The plan could not be corrected")
         return Corrected(asked.measured, remarks=(f"the planner failed: {type(error).__name__}",))
+
+
+async def foreseen_plan(asked: ForeseePlan) -> Foreseen | None:
+    """Likewise in another thread; None if the planner failed: a job begins without its word."""
+    try:
+        return await asyncio.to_thread(foreseen, asked.case, asked.nodes, asked.device, asked.preflight)
+    except Exception:
+        _log.exception("A job's plan could not be made")
+        return None

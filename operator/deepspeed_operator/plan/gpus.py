@@ -22,6 +22,8 @@ from deepspeed_operator.plan.world import world_of
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _MIB: Final = 2**20
+# What drivers keep for themselves is not among what a label tells.
+_ALIKE: Final = 0.05
 # Labels with any other value say that pods share a GPU, or that it is cut: what a whole one has tells nothing.
 _SHARED: Final = (
     ("nvidia.com/gpu.sharing-strategy", "none"),
@@ -96,6 +98,13 @@ class Gpu:
         """What its data sheet says, None where its name is in no table here."""
         return next((found for label in _TABLES if (found := _device(label, self.name)) is not None), None)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the data sheet is of it, links included: it is no PCIe card of a kind with NVLink, and no share."""
+        device = self.device
+        alike = device is not None and abs(self.memory - device.memory) < _ALIKE * device.memory
+        return alike and "PCIE" not in self.name.upper()
+
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
@@ -111,6 +120,12 @@ class Gpus:
     @property
     def largest(self) -> int:
         return self.kinds[-1].memory
+
+    @property
+    def device(self) -> Device | None:
+        """What all of them are, whole and with the links of its data sheet; None where that is not known."""
+        found = {kind.device if kind.is_whole else None for kind in self.kinds}
+        return found.pop() if len(found) == 1 else None
 
     def told(self, memory: int) -> str:
         """Return who says that a GPU has this memory, the smallest or the largest, and of which GPUs."""

@@ -38,7 +38,8 @@ class Corrected:
     """`predicted`: seconds of a step; `network`: seconds that its traffic takes; `peak`: bytes, predicted.
 
     `best`: the fastest alternative, where it is more than FASTER times as fast; `needed`: bytes of a GPU for it, None
-    where memory was not measured. `remarks`: what is left out, and why something is missing.
+    where memory was not measured. `bus_bandwidth`: bytes a second, measured by the ranks, else by the preflight.
+    `remarks`: what is left out, and why something is missing.
     """
 
     measured: Measured
@@ -47,6 +48,7 @@ class Corrected:
     peak: int | None = None
     best: Alternative | None = None
     needed: int | None = None
+    bus_bandwidth: float | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -62,18 +64,28 @@ def as_run(config: Mapping[str, Any], batch: Batch | None, measured: Measured) -
     return filled, known.model_copy(update={"micro_per_gpu": micro, "accumulation": accumulation})
 
 
-def corrected(case: Case | Missing, nodes: int, measured: Measured) -> Corrected:
-    """Return what the first steps of a job on so many nodes tell beside its plan."""
+def corrected(case: Case | Missing, nodes: int, measured: Measured, preflight: float | None = None) -> Corrected:
+    """Return what the first steps of a job on so many nodes tell beside its plan.
+
+    `preflight`: bytes a second of bus bandwidth, of which the network's part is told if the ranks measured no
+    all-reduce.
+    """
+    rate = measured.all_reduce.bus_bandwidth if measured.all_reduce is not None else preflight or None
     if isinstance(case, Missing):
-        return Corrected(measured, remarks=(f"nothing is predicted: {case.path}: {case.why}",))
+        why = f"nothing is predicted: {case.path}: {case.why}"
+        return Corrected(measured, bus_bandwidth=rate, remarks=(why,))
     if (other := _other(case, measured)) is not None:
-        return Corrected(measured, remarks=(other,))
+        return Corrected(measured, bus_bandwidth=rate, remarks=(other,))
     device = device_named(measured.device, measured.device_memory)
-    around = _circumstances(case, nodes, measured, device)
+    links = _links(case.setup, case.world // nodes, measured.all_reduce, device)
+    if measured.all_reduce is None and rate is not None:
+        links = measured_links(rate, nodes, device)
+    around = _circumstances(case, nodes, links, device)
     now = plan_of(case.config, case.micro, case.accumulation, around)
     peak = now.memory.size if measured.peak_memory is not None else None
-    found = Corrected(measured, peak=peak, remarks=tuple(_remarks(case, now, measured, device)))
-    if now.time is None or (measured.all_reduce is None and now.traffic.terms):
+    remarks = tuple(_remarks(case, now, measured, device, rate))
+    found = Corrected(measured, peak=peak, bus_bandwidth=rate, remarks=remarks)
+    if now.time is None or (rate is None and now.traffic.terms):
         return found
     if device is not None and case.model.usage.sequence is not None:
         found = replace(found, predicted=now.time.seconds)
@@ -84,7 +96,7 @@ def corrected(case: Case | Missing, nodes: int, measured: Measured) -> Corrected
         return replace(found, remarks=(*found.remarks, words))
     time, costs = parts
     around = replace(around, costs=costs, capacity=_room(now, measured))
-    best = _best(case, replace(now, time=time), around, known=device is not None)
+    best = next(iter(faster(case, replace(now, time=time), around, known=device is not None)), None)
     if best is None or measured.peak_memory is None:
         return replace(found, best=best)
     needed = best.plan.memory.size * measured.peak_memory / now.memory.size + best.plan.memory.outside.size
@@ -105,8 +117,7 @@ def _other(case: Case, measured: Measured) -> str | None:
     return f"nothing is predicted, since the ranks run with {', '.join(others)}" if others else None
 
 
-def _circumstances(case: Case, nodes: int, measured: Measured, device: Device | None) -> Circumstances:
-    links = _links(case.setup, case.world // nodes, measured.all_reduce, device)
+def _circumstances(case: Case, nodes: int, links: Links, device: Device | None) -> Circumstances:
     if device is not None:
         costs = assumed(case.model, device, links, tokens=case.model.usage.sequence or 1)
     else:
@@ -114,6 +125,12 @@ def _circumstances(case: Case, nodes: int, measured: Measured, device: Device | 
         # Any number does for a sample: it becomes what the measured step tells.
         costs = Costs(sample=1.0, reduction=nothing, update=nothing, gather=0.0, module=0.0, links=links, facts=())
     return Circumstances(case.model, case.world, nodes, case.version, costs, parallelism=case.parallelism)
+
+
+def measured_links(rate: float, nodes: int, device: Device | None) -> Links:
+    """Return what an all-reduce of all ranks tells: it is as slow as what is between nodes, if there are several."""
+    inside = Bandwidth(device.interconnect) if device is not None else None
+    return Links(inside, Bandwidth(rate)) if nodes > 1 else Links(Bandwidth(rate), None)
 
 
 def _links(setup: Setup, slots: int, found: AllReduce | None, device: Device | None) -> Links:
@@ -163,11 +180,11 @@ def split(now: Plan, costs: Costs, seconds: float) -> tuple[StepTime, Costs] | N
     )
 
 
-def _best(case: Case, now: Plan, around: Circumstances, *, known: bool) -> Alternative | None:
+def faster(case: Case, now: Plan, around: Circumstances, *, known: bool) -> list[Alternative]:
+    """Return what is more than FASTER times as fast, the fastest first; `known`: the device has a data sheet here."""
     possible = changes(now.setup, now.micro, now.accumulation, around.slots, around.costs.half)
     among = [change for change in possible if _is_comparable(case, now, change, known=known)]
-    found = advise(case.config, now, around, among)
-    return found[0] if found and (found[0].gain or 0) > FASTER else None
+    return [each for each in advise(case.config, now, around, among) if (each.gain or 0) > FASTER]
 
 
 def _is_comparable(case: Case, now: Plan, change: Change, *, known: bool) -> bool:
@@ -195,10 +212,11 @@ def _room(now: Plan, measured: Measured) -> int | None:
     return max(now.memory.needed, round((measured.device_memory - outside) / more + outside))
 
 
-def _remarks(case: Case, now: Plan, measured: Measured, device: Device | None) -> Iterator[str]:
+def _remarks(case: Case, now: Plan, measured: Measured, device: Device | None, rate: float | None) -> Iterator[str]:
     model = case.model
     if measured.all_reduce is None and now.traffic.terms:
-        yield "no all-reduce was measured, so nothing is known of the network"
+        known = "the network's part is by the preflight's" if rate else "nothing is known of the network"
+        yield f"no all-reduce was measured, so {known}"
     if device is None:
         yield f"nothing is known here of the device{f' {measured.device}' if measured.device else ''}"
     elif model.usage.sequence is None:

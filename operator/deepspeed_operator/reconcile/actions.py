@@ -8,6 +8,7 @@ from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.plan.gpus import Wanted
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
+    from deepspeed_operator.plan.devices import Device
     from deepspeed_operator.plan.jobs import Case, Missing
     from deepspeed_operator.plan.measured import Measured
 
@@ -51,12 +52,29 @@ class ReadAgent:
 
 @dataclass(frozen=True, slots=True)
 class CorrectPlan:
-    """Fill `facts.corrected` with what these tell, which takes longer than a decision may, then reconcile again."""
+    """Fill `facts.corrected` with what these tell, which takes longer than a decision may, then reconcile again.
+
+    `preflight`: bytes a second of bus bandwidth, which counts where the ranks measured no all-reduce.
+    """
 
     attempt: int
     case: "Case | Missing"
     nodes: int
     measured: "Measured"
+    preflight: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForeseePlan:
+    """Fill `facts.foreseen` with what a job will be like by its GPUs' data sheet, then reconcile again.
+
+    `preflight`: bytes a second of bus bandwidth among its ranks, if that was measured.
+    """
+
+    case: "Case"
+    nodes: int
+    device: "Device"
+    preflight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +119,7 @@ class DeleteConfigMap:
     name: str
 
 
-Question = ReadConfigMap | FindGpus | TryPod | ReadAgent | CorrectPlan | ConfirmMissing
+Question = ReadConfigMap | FindGpus | TryPod | ReadAgent | CorrectPlan | ForeseePlan | ConfirmMissing
 Action = Question | Ensure | CreatePods | DeletePod | DeleteConfigMap
 
 

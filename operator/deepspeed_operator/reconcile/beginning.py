@@ -8,10 +8,19 @@ from typing import Any, Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Level, State, Workers, World
-from deepspeed_operator.reconcile.actions import FindGpus, JobEvent, Manifest, Outcome, ReadConfigMap, TryPod
+from deepspeed_operator.reconcile.actions import (
+    FindGpus,
+    ForeseePlan,
+    JobEvent,
+    Manifest,
+    Outcome,
+    ReadConfigMap,
+    TryPod,
+)
 from deepspeed_operator.reconcile.changed import judged_by
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished, sentence
 from deepspeed_operator.reconcile.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
+from deepspeed_operator.reconcile.foresight import with_foresight
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.plan import without_advice
@@ -39,7 +48,10 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
         retry = observed.now + SOURCE_REREAD if reads else None
         changes = {"findings": list(judged.findings)}
         return state(observed, judged.acceptance, check_at=retry, memory=judged.memory, changes=changes)
-    status, spec = observed.job.status, observed.job.spec
+    foreseen = with_foresight(observed, judged, installation)
+    if isinstance(foreseen, ForeseePlan):
+        return unchanged(observed, foreseen)
+    judged, status, spec = foreseen, observed.job.status, observed.job.spec
     if spec.suspend and status.attempt is None:
         words = "The job is accepted and suspended: set spec.suspend to false to begin."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)

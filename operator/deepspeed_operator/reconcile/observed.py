@@ -11,8 +11,10 @@ from deepspeed_operator.plan.gpus import Gpu, Wanted
 from deepspeed_operator.reconcile.pods import PodView
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
+    from deepspeed_operator.plan.foresight import Foreseen
     from deepspeed_operator.plan.measured import Measured
     from deepspeed_operator.plan.recalibration import Corrected
+    from deepspeed_operator.reconcile.actions import ForeseePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,14 @@ class CorrectedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ForeseenPlan:
+    """What a job will be like, as far as its GPUs' data sheet tells; None where the planner failed."""
+
+    asked: "ForeseePlan"
+    foreseen: "Foreseen | None"
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Answers to earlier questions. They are lost with the process and asked for again."""
 
@@ -83,6 +93,7 @@ class Facts:
     refusal: Refusal | None = None
     agent: AgentReport | None = None
     corrected: CorrectedPlan | None = None
+    foreseen: ForeseenPlan | None = None
     confirmed_missing: frozenset[str] = frozenset()  # pods that a GET did not find
     status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
 

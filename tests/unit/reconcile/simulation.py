@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Condition, ConditionType, State
+from deepspeed_operator.plan.foresight import foreseen
 from deepspeed_operator.plan.placement import Node
 from deepspeed_operator.plan.recalibration import corrected
 from deepspeed_operator.reconcile.actions import (
@@ -18,6 +19,7 @@ from deepspeed_operator.reconcile.actions import (
     DeletePod,
     Ensure,
     FindGpus,
+    ForeseePlan,
     JobEvent,
     Outcome,
     ReadAgent,
@@ -30,6 +32,7 @@ from deepspeed_operator.reconcile.observed import (
     ConfigMapContent,
     CorrectedPlan,
     Facts,
+    ForeseenPlan,
     FoundGpus,
     Observed,
     Refusal,
@@ -73,6 +76,7 @@ class Simulation:
     nodes: list[Node] | None = None  # None: the installation may not read them
     node_reads: int = 0
     corrections: int = 0
+    foresights: int = 0
 
     def outcome(self) -> Outcome:
         installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
@@ -146,7 +150,7 @@ class Simulation:
         assert found is not None
         return found
 
-    def _do(self, action: Action) -> None:  # noqa: PLR0912 -- one branch an action
+    def _do(self, action: Action) -> None:  # noqa: PLR0912, PLR0915 -- one branch an action
         match action:
             case ReadConfigMap(name):
                 data = self.config_maps.get(name)
@@ -163,10 +167,14 @@ class Simulation:
                 said = replace(self.agent, read_at=self.now) if self.agent is not None else None
                 self.facts = replace(self.facts, agent=said or AgentReport(attempt, self.now, silent))
                 self.reads.append(self.now)
-            case CorrectPlan(attempt, case, nodes, measured):
-                found = CorrectedPlan(attempt, corrected(case, nodes, measured))
+            case CorrectPlan(attempt, case, nodes, measured, preflight):
+                found = CorrectedPlan(attempt, corrected(case, nodes, measured, preflight))
                 self.facts = replace(self.facts, corrected=found)
                 self.corrections += 1
+            case ForeseePlan(case, nodes, device, preflight):
+                plan = ForeseenPlan(action, foreseen(case, nodes, device, preflight))
+                self.facts = replace(self.facts, foreseen=plan)
+                self.foresights += 1
             case ConfirmMissing(names):
                 missing = frozenset(name for name in names if name not in self.pods)
                 self.facts = replace(self.facts, confirmed_missing=missing)

@@ -8,6 +8,8 @@ import pytest
 
 from deepspeed_operator.api.plan import PlanStatus
 from deepspeed_operator.api.status import Finding, State
+from deepspeed_operator.api.transport import Transport, TransportState
+from deepspeed_operator.plan.placement import Node
 from deepspeed_operator.reconcile.observed import AgentReport
 from deepspeed_operator.reconcile.plan import measured_of
 from tests.unit.plan.machine import LLAMA
@@ -250,4 +252,129 @@ def test_another_attempts_report_is_not_this_ones() -> None:
     simulation.facts = replace(simulation.facts, agent=said)
     simulation.agent = said
     simulation.step()
+    assert simulation.job.status.plan is None
+
+
+H100 = [Node("node", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"})]
+KNOWN: dict[str, Any] = {**MODEL, "trainableParameters": 1_345_423_360}
+# Stage 3 with as much accumulation as its Python loses by.
+SLOW: dict[str, Any] = {**CONFIG, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+
+
+def begun(labelled: list[Node] | None = H100, **spec: Any) -> Simulation:
+    given = {"model": KNOWN, "dsConfig": SLOW, "nodes": 1, "slotsPerNode": 8, **spec}
+    simulation = Simulation(job(**given), nodes=labelled)
+    simulation.settle()
+    return simulation
+
+
+def foreseen(simulation: Simulation) -> list[Finding]:
+    return [each for each in simulation.job.status.findings if each.message.startswith("Predicted: ")]
+
+
+def test_what_is_much_faster_by_the_data_sheet_is_one_advice_as_the_job_is_accepted() -> None:
+    simulation = begun()
+    (finding,) = foreseen(simulation)
+    assert (finding.level, finding.path) == ("advice", "spec.dsConfig")
+    assert "s a step by the data sheet of H100-80G" in finding.message
+    assert "at the same global batch" in finding.message
+    assert "of the GPU's 79.6 GiB" in finding.message
+    assert simulation.foresights == 1
+
+
+def test_the_advice_comes_with_the_status_that_is_written_anyway() -> None:
+    assert begun().writes == begun([]).writes
+
+
+@pytest.mark.parametrize(
+    ("labelled", "spec"),
+    [
+        ([], {}),
+        ([Node("node", {**H100[0].labels, "nvidia.com/gpu.sharing-strategy": "time-slicing"})], {}),
+        ([Node("node", {**H100[0].labels, "nvidia.com/gpu.product": "NVIDIA-H100-PCIe"})], {}),
+        ([*H100, Node("other", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})], {}),
+        (H100, {"nodes": 2}),
+        (H100, {"model": {**KNOWN, "sequenceLength": None}}),
+        (H100, {"model": {"parameters": 1_345_423_360, "sequenceLength": 1024}}),
+        (H100, {"model": None}),
+        (H100, {"dsConfig": CONFIG}),
+    ],
+    ids=["GPU", "shared GPU", "links", "two kinds", "network", "sequence", "layers", "model", "nothing much faster"],
+)
+def test_nothing_is_foreseen_of_what_is_not_known(labelled: list[Node], spec: dict[str, Any]) -> None:
+    assert foreseen(begun(labelled, **spec)) == []
+
+
+def test_a_change_that_may_not_fit_is_not_foreseen_to_help() -> None:
+    assert foreseen(begun(model={**KNOWN, "attention": None})) != []
+    tight = {**SLOW, "train_micro_batch_size_per_gpu": 16}
+    found = foreseen(begun(dsConfig=tight, model={**KNOWN, "sequenceLength": 8192, "attention": None}))
+    assert found == []
+
+
+def test_what_was_measured_takes_the_place_of_what_was_foreseen() -> None:
+    simulation = begun(dsConfig={**SLOW, "zero_optimization": {"stage": 3}}).train()
+    assert len(foreseen(simulation)) == 1
+    steps = {"microBatch": 1, "stage": 3, "stepSeconds": 0.9, "device": "NVIDIA H100 80GB HBM3"}
+    says(simulation, {**MEASURED, **steps, "deviceMemory": 84_942_979_072, "peakMemory": 12 << 30})
+    simulation.wait(60)
+    simulation.settle()
+    assert plan(simulation).measured_step_seconds == 0.9
+    assert foreseen(simulation) == []
+
+
+def connected(simulation: Simulation, bandwidth: int | None, measured: Any = None) -> None:
+    transport = Transport(state=TransportState.SOCKET, bus_bandwidth=bandwidth)
+    simulation.agent = AgentReport(
+        1, simulation.now, deepspeed_version="0.19.8", transport=transport, measured=measured_of(measured)
+    )
+    simulation.wait(60)
+    simulation.settle()
+
+
+PREFLIGHT = {"profile": "TCP", "preflight": "Bandwidth"}
+
+
+def test_the_preflights_bandwidth_counts_where_the_ranks_measured_none() -> None:
+    simulation = running(network=PREFLIGHT)
+    connected(simulation, 9_800_000_000, {**MEASURED, "allReduce": None})
+    found = plan(simulation)
+    assert found.network_percent == pytest.approx(67, abs=5)
+    assert found.bus_bandwidth == 9_800_000_000
+    assert "by the preflight's" in (found.message or "")
+    assert len(advised(simulation)) == 1
+
+
+def test_what_the_ranks_measured_counts_before_the_preflights() -> None:
+    simulation = running(network=PREFLIGHT)
+    connected(simulation, 1_000_000, MEASURED)
+    assert plan(simulation).bus_bandwidth == pytest.approx(9.8e9, rel=0.02)
+
+
+def test_of_another_launchers_job_the_plan_is_by_the_data_sheet_and_the_preflight() -> None:
+    """Nothing of ours is in its ranks, so that neither steps nor an all-reduce are measured."""
+    script = {"script": "train.py", "launcher": "DeepSpeed"}
+    spec = {"nodes": 2, "slotsPerNode": 1, "dsConfig": CONFIG, "training": script, "network": PREFLIGHT}
+    simulation = begun([Node("node", {"nvidia.com/gpu.product": "NVIDIA-H200"})], **spec)
+    assert foreseen(simulation) == []
+    simulation.train()
+    assert simulation.job.status.plan is None
+    connected(simulation, 9_800_000_000)
+    found = plan(simulation)
+    assert (found.measured_step_seconds, found.bus_bandwidth) == (None, 9_800_000_000)
+    assert found.predicted_step_seconds == pytest.approx(MEASURED["stepSeconds"], rel=0.25)
+    assert found.network_percent == pytest.approx(67, abs=10)
+    assert "the data sheet of H200-141G and the preflight's bus bandwidth" in (found.message or "")
+    (finding,) = foreseen(simulation)
+    assert finding.fix.startswith("Write zero_optimization.stage")
+    writes = len(simulation.writes)
+    connected(simulation, 9_800_000_000)
+    assert len(simulation.writes) == writes
+
+
+@pytest.mark.parametrize("bandwidth", [None, 0])
+def test_without_a_bandwidth_another_launchers_job_has_no_plan(bandwidth: int | None) -> None:
+    script = {"script": "train.py", "launcher": "DeepSpeed"}
+    simulation = begun(training=script, network=PREFLIGHT).train()
+    connected(simulation, bandwidth)
     assert simulation.job.status.plan is None
