@@ -67,7 +67,8 @@ def test_a_missing_or_malformed_configuration_is_named_and_heals(namespace: Name
     namespace.apply(from_config_map("missing", plain), from_config_map("malformed", plain))
     missing, malformed = namespace.wait("missing", refused, 20), namespace.wait("malformed", refused, 20)
     assert missing.reason("Accepted") == "ConfigNotFound"
-    assert "ConfigMap missing" in missing.message("Accepted")
+    assert f"there is no ConfigMap missing in namespace {namespace.name}" in missing.message("Accepted")
+    assert "with key ds.json" in missing.message("Accepted")
     assert "ConfigMap malformed, key ds.json" in malformed.message("Accepted")
     assert "line 2" in malformed.message("Accepted")
     assert namespace.pods() == []

@@ -53,7 +53,9 @@ def configuration(observed: Observed) -> Configuration | ReadConfigMap | Unusabl
     if isinstance(content, ReadConfigMap):
         return content
     if content.data is None:
-        return Unusable(Reason.CONFIG_NOT_FOUND, (_no_config_map(observed, f"{_SOURCE}.configMap", source.config_map),))
+        fix = f"create it with key {source.key}"
+        absent = _no_config_map(observed, f"{_SOURCE}.configMap", source.config_map, fix)
+        return Unusable(Reason.CONFIG_NOT_FOUND, (absent,))
     if source.key not in content.data:
         present = ", ".join(sorted(content.data)) or "no keys"
         missing = f"ConfigMap {source.config_map} has no key {source.key}; it has {present}"
@@ -118,7 +120,7 @@ def missing_files(observed: Observed) -> ReadConfigMap | Finding | None:
     if isinstance(content, ReadConfigMap):
         return content
     if content.data is None:
-        return _no_config_map(observed, "spec.training.files.configMap", files.config_map)
+        return _no_config_map(observed, "spec.training.files.configMap", files.config_map, "create it")
     return None
 
 
@@ -131,6 +133,6 @@ def as_of_now(observed: Observed, config_map: str) -> ConfigMapContent | ReadCon
     return ReadConfigMap(config_map) if observed.now - content.read_at >= lasts else content
 
 
-def _no_config_map(observed: Observed, path: str, name: str) -> Finding:
+def _no_config_map(observed: Observed, path: str, name: str, fix: str) -> Finding:
     message = f"there is no ConfigMap {name} in namespace {observed.job.metadata.namespace}"
-    return Finding(level=Level.ERROR, path=path, message=message, fix=f"create it; {_AGAIN}")
+    return Finding(level=Level.ERROR, path=path, message=message, fix=f"{fix}; {_AGAIN}")

@@ -73,6 +73,7 @@ class Simulation:
     refuse_pods: str | None = None
     agent: AgentReport | None = None
     reads: list[datetime] = field(default_factory=list[datetime])
+    config_map_reads: list[datetime] = field(default_factory=list[datetime])
     nodes: list[Node] | None = None  # None: the installation may not read them
     node_reads: int = 0
     corrections: int = 0
@@ -153,6 +154,7 @@ class Simulation:
     def _do(self, action: Action) -> None:  # noqa: PLR0912, PLR0915 -- one branch an action
         match action:
             case ReadConfigMap(name):
+                self.config_map_reads.append(self.now)
                 data = self.config_maps.get(name)
                 content = ConfigMapContent(data, self.now)
                 self.facts = replace(self.facts, config_maps={**self.facts.config_maps, name: content})

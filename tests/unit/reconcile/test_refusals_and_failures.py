@@ -34,7 +34,9 @@ def test_all_errors_are_listed_at_once_each_with_its_path() -> None:
 def test_a_missing_config_map_is_named_and_heals_when_it_appears() -> None:
     simulation = started(dsConfig=None, dsConfigFrom={"configMap": "cfg", "key": "a.json"})
     assert simulation.condition(ConditionType.ACCEPTED).reason == "ConfigNotFound"
-    assert "ConfigMap cfg" in simulation.condition(ConditionType.ACCEPTED).message
+    message = simulation.condition(ConditionType.ACCEPTED).message
+    assert "there is no ConfigMap cfg in namespace ml" in message
+    assert "create it with key a.json" in message
     simulation.config_maps["cfg"] = {"b.json": "{}"}
     simulation.wait(15)
     simulation.settle()
@@ -70,11 +72,26 @@ def test_missing_files_are_named_with_all_other_errors_and_heal_when_they_appear
     assert simulation.job.status.state is State.RUNNING
 
 
+def just_created(**spec: Any) -> Simulation:
+    applied = job(**spec)
+    created = applied.metadata.model_copy(update={"creation_timestamp": "2026-01-01T00:00:00Z"})
+    return Simulation(applied.model_copy(update={"metadata": created}))
+
+
+def test_an_absent_config_map_is_read_every_second_for_5_seconds_then_every_15_however_often_the_job_changes() -> None:
+    simulation = just_created(dsConfig=None, dsConfigFrom={"configMap": "cfg", "key": "a.json"})
+    begun = simulation.now
+    for second in range(60):
+        simulation.edit(runId=f"{second}")
+        simulation.settle()
+        simulation.wait(1)
+    reads = [(at - begun).total_seconds() for at in simulation.config_map_reads]
+    assert reads == [0, 1, 2, 3, 4, 19, 34, 49]
+
+
 @pytest.mark.parametrize("late", [1, 30])
 def test_what_is_applied_just_after_the_job_is_waited_for_before_its_absence_is_a_verdict(late: int) -> None:
-    applied = job(training={"script": "train.py", "files": {"configMap": "code"}})
-    created = applied.metadata.model_copy(update={"creation_timestamp": "2026-01-01T00:00:00Z"})
-    simulation = Simulation(applied.model_copy(update={"metadata": created}))
+    simulation = just_created(training={"script": "train.py", "files": {"configMap": "code"}})
     simulation.settle()
     assert simulation.job.status.conditions == []
     simulation.wait(late)
