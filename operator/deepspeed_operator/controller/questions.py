@@ -70,12 +70,12 @@ class Questions:
             case FindGpus(wanted):
                 kinds = wanted.kinds(await self._nodes.all())
                 memory.facts = replace(memory.facts, gpus=FoundGpus(wanted, kinds, now()))
-            case ReadAgent(attempt, address, port):
+            case ReadAgent(attempt, address, port, early):
                 before = memory.facts.agent
                 report = await self._read_agent(job, attempt, address, port)
                 if report is None:
                     report = AgentReport(attempt, now(), silent=before.silent + 1 if before is not None else 1)
-                memory.facts = replace(memory.facts, agent=report)
+                memory.facts = replace(memory.facts, agent=replace(report, early=early))
             case CorrectPlan(attempt):
                 found = CorrectedPlan(attempt, await corrected_plan(question))
                 memory.facts = replace(memory.facts, corrected=found)

@@ -48,6 +48,7 @@ class ReadAgent:
     attempt: int
     address: str
     port: int
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

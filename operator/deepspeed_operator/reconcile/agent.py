@@ -24,6 +24,7 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
         attempt,
         read_at,
         deepspeed_version=version if known else None,
+        missing=tuple(host for host in list_at(said, "missing") if isinstance(host, str)),
         warnings=tuple(warning for warning in list_at(said, "warnings") if isinstance(warning, str)),
         transport=transport_of(said.get("transport")),
         measured=measured_of(said.get("measured")),

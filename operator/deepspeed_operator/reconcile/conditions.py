@@ -42,6 +42,7 @@ class Reason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CANNOT_START = "ContainerCannotStart"
     VOLUMES_NOT_READY = "VolumesNotReady"
+    WAITING_FOR_PEERS = "WaitingForPeers"
 
     RUNNING = "Running"
     SUSPENDING = "Suspending"

@@ -57,6 +57,11 @@ class Gang:
         )
 
     @property
+    def all_run(self) -> bool:
+        """Whether every pod's containers run, or have run: what its ranks wait for is their peers."""
+        return not self.missing and all(pod.phase == "Running" or pod.finished for pod in self.pods.values())
+
+    @property
     def all_finished(self) -> bool:
         return all(pod.finished for pod in self.pods.values())
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from deepspeed_operator.api.names import host_name
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.api.untyped import Json, object_at, objects_at
@@ -27,8 +28,7 @@ def lateness(observed: Observed, gang: Gang) -> tuple[bool, datetime | None]:
     """
     waiting = [pod for pod in gang.pods.values() if not (pod.finished or pod.ready or pod.waiting_reason)]
     # One that runs waits for those that do not: only when all do should the ranks begin.
-    all_run = not gang.missing and all(pod.phase == "Running" or pod.finished for pod in gang.pods.values())
-    begun = [pod.since for pod in waiting if all_run or pod.stage is Stage.BEING_SET_UP]
+    begun = [pod.since for pod in waiting if gang.all_run or pod.stage is Stage.BEING_SET_UP]
     if not begun:
         return False, None
     late_at = min(begun) + _LATE
@@ -41,7 +41,7 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap |
     being_set_up = [pod for _, pod in sorted(gang.pods.items()) if pod.stage is Stage.BEING_SET_UP]
     pod = next((pod for pod in being_set_up if pod.since + _LATE <= observed.now), None)
     if pod is None:
-        return said_before(observed) if being_set_up else None
+        return said_before(observed, Reason.VOLUMES_NOT_READY) if being_set_up else None
     unsure: list[str] = []
     for kind, name in dict.fromkeys(_needed(observed.job.spec)):
         if kind != "ConfigMap":
@@ -58,10 +58,28 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap |
     return _waits(pod, f"{missing}. `kubectl describe pod {pod.name}` shows it.")
 
 
-def said_before(observed: Observed) -> Verdict | None:
-    """Return what was last said of volumes: an operator that has just begun does not know for how long pods wait."""
+def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
+    """Return which pods have not reached rank 0's agent though all run, by its last answer."""
+    report = observed.facts.agent
+    if not gang.all_run:
+        return None
+    if report is None or report.attempt != gang.attempt or report.silent:
+        return said_before(observed, Reason.WAITING_FOR_PEERS)
+    hosts = {host_name(gang.job, gang.attempt, index): pod for index, pod in sorted(gang.pods.items())}
+    absent = [f"{pod.name} on node {pod.node}" for host, pod in hosts.items() if host in report.missing]
+    if not absent:
+        return None
+    words = (
+        f"all pods run, but the agent of rank 0 has not heard from pod {', pod '.join(absent)}: does "
+        f"{next(iter(hosts))} resolve there? Check the cluster's DNS, and its network policies."
+    )
+    return Verdict(State.STARTING, Reason.WAITING_FOR_PEERS, words)
+
+
+def said_before(observed: Observed, *reasons: Reason) -> Verdict | None:
+    """Return what was last said for such a reason: an operator that has just begun does not know how long pods wait."""
     said = condition(observed.job.status, ConditionType.RUNNING)
-    if said is None or said.reason != Reason.VOLUMES_NOT_READY:
+    if said is None or said.reason not in reasons:
         return None
     return Verdict(State.STARTING, said.reason, said.message)
 

@@ -56,11 +56,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What rank 0's agent answered; nothing but the first three if it did not answer."""
+    """What rank 0's agent answered; nothing but the first four if it did not answer."""
 
     attempt: int
     read_at: datetime
     silent: int = 0  # how often in a row it has not answered
+    early: bool = False  # asked before the ranks ran: it knows less than it will
+    missing: tuple[str, ...] = ()  # hosts whose agents have not reached it, ten at most
     deepspeed_version: str | None = None
     warnings: tuple[str, ...] = ()
     transport: Transport | None = None

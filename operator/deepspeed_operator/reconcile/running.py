@@ -8,7 +8,7 @@ from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeleteP
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true, sentence
 from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline
 from deepspeed_operator.reconcile.gang import Gang
-from deepspeed_operator.reconcile.lateness import lateness, without_volumes
+from deepspeed_operator.reconcile.lateness import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.memory import ask_configuration, explained
 from deepspeed_operator.reconcile.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.plan import ask_plan, with_plan
@@ -125,8 +125,7 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
         return state(observed, verdict, gang=gang, actions=removals, check_at=due, changes=changes, events=told.events)
     until = deadline(observed, gang)
     if observed.now >= until:
-        words = not_running_in_time(observed, gang)
-        return fail(observed, gang, Failure(reason=Reason.STARTUP_DEADLINE_EXCEEDED, message=words))
+        return fail(observed, gang, not_running_in_time(observed, gang))
     refused = _refused(observed, gang)
     if refused is not None:
         return refused
@@ -134,6 +133,9 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
         return state(observed, _waiting_for(gang), gang=gang, actions=removals, check_at=until)
     actions: tuple[Action, ...] = removals
     verdict, (late, look_at) = obstacle(gang), lateness(observed, gang)
+    question = ask_agent(observed, gang, early=True) if late and gang.all_run else ()
+    if question:
+        return unchanged(observed, *removals, *question)
     if gang.missing or late:
         made = children(observed, gang, installation)
         if isinstance(made, Verdict):
@@ -144,8 +146,8 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     lacking = without_volumes(observed, gang) if verdict is None else None
     if isinstance(lacking, ReadConfigMap):
         return unchanged(observed, *actions, lacking)
-    verdict, check_at = _steady(observed, gang, verdict or lacking), min(until, look_at or until)
-    return state(observed, verdict, gang=gang, actions=actions, check_at=check_at)
+    verdict = _steady(observed, gang, verdict or lacking or unheard_of(observed, gang))
+    return state(observed, verdict, gang=gang, actions=actions, check_at=min(until, look_at or until))
 
 
 def _refused(observed: Observed, gang: Gang) -> Outcome | None:

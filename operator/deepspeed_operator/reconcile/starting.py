@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.names import config_map_name
-from deepspeed_operator.api.status import Level, State
+from deepspeed_operator.api.status import Failure, Level, State
 from deepspeed_operator.plan.ports import ports
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import (
@@ -18,7 +18,7 @@ from deepspeed_operator.reconcile.actions import (
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, sentence
 from deepspeed_operator.reconcile.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.gang import Gang
-from deepspeed_operator.reconcile.lateness import said_before
+from deepspeed_operator.reconcile.lateness import said_before, unheard_of
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.pods import PodView, moment
 from deepspeed_operator.render.attempt import Attempt
@@ -86,12 +86,12 @@ def _attempt(observed: Observed, gang: Gang, source: Configuration | None, insta
     return Attempt(observed.job, gang.attempt, world, source.text if source is not None else None, installation)
 
 
-def ask_agent(observed: Observed, gang: Gang) -> tuple[Action, ...]:
-    """Return the question to rank 0's agent: before the attempt is said to run, and then now and then."""
+def ask_agent(observed: Observed, gang: Gang, *, early: bool = False) -> tuple[Action, ...]:
+    """Return the question to rank 0's agent: while pods are late, before the attempt is said to run, now and then."""
     due, first = agent_due(observed, gang), gang.pods.get(0)
     if due is None or due > observed.now or first is None or first.address is None:
         return ()
-    return (ReadAgent(gang.attempt, first.address, ports(observed.job.metadata.uid, gang.attempt).agent),)
+    return (ReadAgent(gang.attempt, first.address, ports(observed.job.metadata.uid, gang.attempt).agent, early),)
 
 
 def agent_due(observed: Observed, gang: Gang) -> datetime | None:
@@ -99,24 +99,25 @@ def agent_due(observed: Observed, gang: Gang) -> datetime | None:
     report, first = observed.facts.agent, gang.pods.get(0)
     if first is None or first.address is None or first.finished:
         return None
-    if report is None or report.attempt != gang.attempt:
+    if report is None or report.attempt != gang.attempt or (report.early and gang.all_started):
         return observed.now
     return report.read_at + READ_AGENT_EVERY * 2 ** min(report.silent, _LONGEST_SILENCE)
 
 
+def held_up(gang: Gang) -> PodView | None:
+    """Return the first pod of which Kubernetes says that it cannot start."""
+    waiting = (pod for _, pod in sorted(gang.pods.items()) if not pod.finished)
+    return next((pod for pod in waiting if pod.unschedulable is not None or pod.waiting_reason is not None), None)
+
+
 def obstacle(gang: Gang) -> Verdict | None:
     """Return what keeps a pod from starting, if Kubernetes says that anything does."""
-    for index in sorted(gang.pods):
-        pod = gang.pods[index]
-        if pod.finished:
-            continue
-        if pod.unschedulable is not None:
-            hint = _NO_CLAIM if "persistentvolumeclaim" in pod.unschedulable.lower() else _NO_ROOM
-            words = f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} {hint}"
-            return Verdict(State.STARTING, Reason.UNSCHEDULABLE, words)
-        if pod.waiting_reason is not None:
-            return _cannot_start(pod)
-    return None
+    pod = held_up(gang)
+    if pod is None or pod.unschedulable is None:
+        return None if pod is None else _cannot_start(pod)
+    hint = _NO_CLAIM if "persistentvolumeclaim" in pod.unschedulable.lower() else _NO_ROOM
+    words = f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} {hint}"
+    return Verdict(State.STARTING, Reason.UNSCHEDULABLE, words)
 
 
 def _cannot_start(pod: PodView) -> Verdict:
@@ -149,16 +150,21 @@ def deadline(observed: Observed, gang: Gang) -> datetime:
     return limit + AGENTS_SAY_FIRST if started else limit
 
 
-def not_running_in_time(observed: Observed, gang: Gang) -> str:
-    """Return, for people, why the startup deadline passed."""
-    seconds = observed.job.spec.startup_deadline_seconds
-    held_up = obstacle(gang) or said_before(observed)
-    if held_up is not None:
-        why = held_up.message
+def not_running_in_time(observed: Observed, gang: Gang) -> Failure:
+    """Return why the startup deadline passed, with the pod that Kubernetes cannot start, if that is it."""
+    seconds, culprit = observed.job.spec.startup_deadline_seconds, held_up(gang)
+    known = obstacle(gang) or said_before(observed, Reason.VOLUMES_NOT_READY) or unheard_of(observed, gang)
+    if known is not None:
+        why = known.message
     elif gang.missing:
         why = f"{len(gang.missing)} of {gang.nodes} pods could not be created"
     else:
         waiting = [pod for _, pod in sorted(gang.pods.items()) if not pod.ready]
         listed = ", ".join(f"{pod.name} on node {pod.node or '?'} ({pod.phase})" for pod in waiting[:10])
         why = f"not ready: {listed}" + (f" and {len(waiting) - 10} more" if len(waiting) > 10 else "")
-    return f"the ranks did not all run within {seconds} s (spec.lifecycle.startupDeadlineSeconds): {why}"
+    return Failure(
+        reason=Reason.STARTUP_DEADLINE_EXCEEDED,
+        pod=culprit.name if culprit is not None else None,
+        node=culprit.node if culprit is not None else None,
+        message=f"the ranks did not all run within {seconds} s (spec.lifecycle.startupDeadlineSeconds): {why}",
+    )

@@ -164,10 +164,10 @@ class Simulation:
             case TryPod(_, digest, _):
                 refusal, invalid = self.trial_refusal or (None, False)
                 self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now))
-            case ReadAgent(attempt):
+            case ReadAgent(attempt, early=early):
                 silent = self.facts.agent.silent + 1 if self.facts.agent is not None else 1
-                said = replace(self.agent, read_at=self.now) if self.agent is not None else None
-                self.facts = replace(self.facts, agent=said or AgentReport(attempt, self.now, silent))
+                said = self.agent or AgentReport(attempt, self.now, silent)
+                self.facts = replace(self.facts, agent=replace(said, read_at=self.now, early=early))
                 self.reads.append(self.now)
             case CorrectPlan(attempt, case, nodes, measured, preflight):
                 found = CorrectedPlan(attempt, corrected(case, nodes, measured, preflight))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import ConditionType
-from deepspeed_operator.reconcile.observed import Facts
+from deepspeed_operator.reconcile.observed import AgentReport, Facts
 from tests.unit.reconcile.simulation import Simulation, job
 from tests.unit.reconcile.test_life_of_a_job import running, started
 
@@ -158,3 +158,72 @@ def test_files_that_were_deleted_after_the_job_was_accepted_are_named_until_they
     simulation.config_maps["code"] = files
     wait(simulation, 20)
     assert simulation.condition(ConditionType.RUNNING).reason == "Starting"
+
+
+def all_run_but_do_not_train(*missing: int, nodes: int = 3) -> Simulation:
+    """A job whose containers all run, and whose rank 0's agent misses the peers of these indices."""
+    simulation = started(nodes=nodes, lifecycle={"startupDeadlineSeconds": 300})
+    misses(simulation, *missing)
+    for index in range(nodes):
+        simulation.change(index, node=f"node{index}", address=f"10.0.0.{index + 1}", phase="Running")
+    simulation.settle()
+    return simulation
+
+
+def misses(simulation: Simulation, *missing: int) -> None:
+    hosts = tuple(f"pretrain-1-{index}.pretrain" for index in missing)
+    simulation.agent = AgentReport(1, simulation.now, missing=hosts, warnings=() if missing else ("/dev/shm is small",))
+
+
+def test_peers_that_rank_0s_agent_has_not_heard_from_are_named_once_they_are_late_and_at_the_deadline() -> None:
+    simulation = all_run_but_do_not_train(1, 2)
+    wait(simulation, 19)
+    assert simulation.reads == []
+    written = len(simulation.writes)
+    wait(simulation, 1)
+    said = simulation.condition(ConditionType.RUNNING)
+    assert said.reason == "WaitingForPeers"
+    assert "pod pretrain-1-1 on node node1, pod pretrain-1-2 on node node2: does pretrain-1-0.pretrain" in said.message
+    wait(simulation, 120)
+    assert simulation.writes[written:] == ["status"]
+    assert len(simulation.reads) <= 1 + 120 / 30
+    misses(simulation, 2)
+    wait(simulation, 60)
+    assert simulation.writes[written:] == ["status"] * 2
+    assert "pretrain-1-1" not in simulation.condition(ConditionType.RUNNING).message
+    wait(simulation, 300)
+    assert "has not heard from pod pretrain-1-2 on node node2" in simulation.condition(ConditionType.FAILED).message
+
+
+def test_once_the_ranks_run_their_agent_is_asked_again_though_it_told_of_missing_peers_just_before() -> None:
+    simulation = all_run_but_do_not_train(1)
+    wait(simulation, 20)
+    misses(simulation)
+    reads = len(simulation.reads)
+    simulation.run_all()
+    simulation.settle()
+    assert len(simulation.reads) == reads + 1
+    assert [finding.message for finding in simulation.job.status.findings] == ["/dev/shm is small"]
+
+
+def test_nothing_is_said_of_peers_when_all_have_been_heard_of_or_what_is_missing_is_no_host_of_the_job() -> None:
+    simulation = all_run_but_do_not_train()
+    wait(simulation, 60)
+    assert simulation.agent is not None
+    simulation.agent = replace(simulation.agent, missing=("elsewhere.pretrain", ""))
+    wait(simulation, 60)
+    assert simulation.condition(ConditionType.RUNNING).reason == "Starting"
+
+
+def test_an_agent_that_falls_silent_or_an_operator_that_begins_anew_changes_nothing_about_who_is_missing() -> None:
+    simulation = all_run_but_do_not_train(1)
+    wait(simulation, 20)
+    written = len(simulation.writes)
+    simulation.agent = None
+    wait(simulation, 60)
+    simulation.facts = Facts(status_written_at=simulation.now)
+    for name, pod in simulation.pods.items():
+        simulation.pods[name] = replace(pod, since=simulation.now)
+    wait(simulation, 60)
+    assert simulation.writes[written:] == []
+    assert simulation.condition(ConditionType.RUNNING).reason == "WaitingForPeers"

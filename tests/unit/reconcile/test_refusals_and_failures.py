@@ -285,9 +285,11 @@ def test_what_keeps_a_pod_from_starting_is_said_while_waiting_and_at_the_deadlin
     assert words in simulation.condition(ConditionType.RUNNING).message
     simulation.wait(60)
     simulation.settle()
-    failed = simulation.condition(ConditionType.FAILED)
+    failed, failure = simulation.condition(ConditionType.FAILED), simulation.job.status.failure
     assert (failed.status, failed.reason) == ("True", "StartupDeadlineExceeded")
     assert words in failed.message
+    assert failure is not None
+    assert (failure.pod, failure.node) == ("pretrain-1-1", "node1")
 
 
 def test_the_agents_of_a_gang_whose_containers_run_get_to_say_first_who_is_missing() -> None:
