@@ -88,6 +88,8 @@ FULL: Json = {
         "configDigest": "sha256:0",
         "judgedBy": {"NCCL_DEBUG": "0"},
         "world": {"nodes": 1, "slotsPerNode": 1, "size": 1, "dataParallel": 1},
+        "batch": {"train": 1},
+        "workers": {"ready": 0},
         "failure": {"reason": "RankFailed", "message": "boom", "pod": "a", "node": "b"},
         "plan": {"message": "m"},
         "transport": {
@@ -110,9 +112,11 @@ FULL: Json = {
         ],
     },
 }
-KINDS = ("minimum", "maximum", "minLength", "maxLength", "pattern", "enum", "minItems", "maxItems", "maxProperties")
 # What the server says of a value that breaks a constraint of this kind.
 WORDS = {
+    "type": "must be of type ",  # and it calls a string by its format
+    "x-kubernetes-int-or-string": "must be of type integer,string",
+    "format": "must be of type {}",
     "minimum": "should be greater than or equal to {}",
     "maximum": "should be less than or equal to {}",
     "minLength": "should be at least {} chars long",
@@ -122,13 +126,21 @@ WORDS = {
     "minItems": "should have at least {} items",
     "maxItems": "must have at most {} items",
     "maxProperties": "must have at most {} items",
+    "x-kubernetes-list-map-keys": "Duplicate value",
     "required": "Required value",
 }
+# What else a schema has: words, structure, and the rules that have their own tests.
+OTHERS = {
+    *("description", "default", "properties", "items", "additionalProperties"),
+    *("x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type", "x-kubernetes-validations"),
+}
+# What a value of another type is.
+MISFITS = {"string": 7, "integer": "7", "number": "7", "boolean": "true", "object": ["7"], "array": "7"}
 
 
 def constraints(schema: Json, path: str = "") -> Iterator[tuple[str, str, Any]]:
     """Every constraint of the schema: path, kind, value."""
-    yield from ((path, kind, schema[kind]) for kind in KINDS if kind in schema)
+    yield from ((path, kind, schema[kind]) for kind in schema if kind not in {*OTHERS, "required"})
     for name, child in schema.get("properties", {}).items():
         below = f"{path}.{name}".lstrip(".")
         if name in schema.get("required", []):
@@ -140,7 +152,8 @@ def constraints(schema: Json, path: str = "") -> Iterator[tuple[str, str, Any]]:
         yield from constraints(schema["additionalProperties"], f"{path}.NCCL_DEBUG")
 
 
-CONSTRAINTS = list(constraints(root_schema()))
+# An integer's format, int64, is all that JSON's integers are to the API server.
+CONSTRAINTS = [(path, kind, bound) for path, kind, bound in constraints(root_schema()) if bound != "int64"]
 
 
 def edited(body: Json, path: str, value: Any) -> Json:
@@ -166,6 +179,9 @@ def breaking(path: str, kind: str, bound: Any) -> Json:
         if path.startswith(f"spec.training.{program}"):
             body = edited(edited(FULL, "spec.training.script", None), f"spec.training.{program}", value)
     values: dict[str, Callable[[], Any]] = {
+        "type": lambda: MISFITS[bound],
+        "x-kubernetes-int-or-string": lambda: True,
+        "format": lambda: "yesterday",
         "minimum": lambda: bound - 1,
         "maximum": lambda: bound + 1,
         "minLength": lambda: "/"[: bound - 1],
@@ -175,6 +191,7 @@ def breaking(path: str, kind: str, bound: Any) -> Json:
         "minItems": list[Any],
         "maxItems": lambda: _items(body, path, bound + 1),
         "maxProperties": lambda: {f"NCCL_{number}": "1" for number in range(bound + 1)},
+        "x-kubernetes-list-map-keys": lambda: _items(body, path, 1) * 2,
         "required": lambda: None,
     }
     return edited(body, path, values[kind]())
