@@ -4,24 +4,48 @@ import json
 import ssl
 import threading
 import urllib.request
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tests.e2e.kube import CORE, TERMINAL_PHASES, Json, Namespace
 
 _JOB: Final = "deepspeed-operator.dev/job-name"
 _INDEX: Final = "deepspeed-operator.dev/index"
-_LONGEST_TEST: Final = 300
+_LONGEST: Final = 600
+
+Seen = TypeVar("Seen")
 
 
 class PodWatch:
-    """Notes each pod that was made, and those made while another of their job and index could still run."""
+    """Notes each pod that was made, and those made while another of their job and index could still run.
 
-    def __init__(self, namespace: Namespace) -> None:
-        self.created: list[str] = []  # names, in order; a name comes twice if two pods bore it
-        self.overlaps: list[str] = []
+    What it has seen is told only while it watches: a watch that has ended has not seen everything.
+    """
+
+    def __init__(self, namespace: Namespace, seconds: int = _LONGEST) -> None:
+        self._created: list[str] = []
+        self._overlaps: list[str] = []
+        self._last: dict[str, Json] = {}
         self._alive: dict[str, tuple[str, str]] = {}
-        stream = _open(namespace)
-        threading.Thread(target=self._read, args=[stream], daemon=True).start()
+        self._thread = threading.Thread(target=self._read, args=[_open(namespace, seconds)], daemon=True)
+        self._thread.start()
+
+    @property
+    def created(self) -> list[str]:
+        """Names, in order; a name comes twice if two pods bore it."""
+        return self._told(self._created)
+
+    @property
+    def overlaps(self) -> list[str]:
+        return self._told(self._overlaps)
+
+    @property
+    def last(self) -> dict[str, Json]:
+        """Each pod as it was last, by its name: those that are gone included."""
+        return self._told(self._last)
+
+    def _told(self, seen: Seen) -> Seen:
+        assert self._thread.is_alive(), "the watch has ended: what it has seen is not everything"
+        return seen
 
     def _read(self, stream: Any) -> None:
         for line in stream:
@@ -33,20 +57,22 @@ class PodWatch:
         labels = metadata.get("labels", {})
         if _INDEX not in labels:
             return
+        self._last[metadata["name"]] = pod
         place = f"{labels[_JOB]}/{labels[_INDEX]}"
         if change == "DELETED" or pod["status"].get("phase") in TERMINAL_PHASES:
             self._alive.pop(metadata["uid"], None)
         elif metadata["uid"] not in self._alive:
-            self.created.append(metadata["name"])
-            self.overlaps += [f"{metadata['name']} beside {name}" for name, its in self._alive.values() if its == place]
+            self._created.append(metadata["name"])
+            beside = (name for name, its in self._alive.values() if its == place)
+            self._overlaps += [f"{metadata['name']} beside {name}" for name in beside]
             self._alive[metadata["uid"]] = (metadata["name"], place)
 
 
-def _open(namespace: Namespace) -> Any:
+def _open(namespace: Namespace, seconds: int) -> Any:
     config = json.loads(namespace.cluster.kubeconfig.read_text())
     cluster = config["clusters"][0]["cluster"]
     tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
-    path = f"{CORE}/namespaces/{namespace.name}/pods?watch=true&timeoutSeconds={_LONGEST_TEST}"
+    path = f"{CORE}/namespaces/{namespace.name}/pods?watch=true&timeoutSeconds={seconds}"
     headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
     return opener.open(urllib.request.Request(cluster["server"] + path, headers=headers))

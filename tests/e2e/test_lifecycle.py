@@ -1,5 +1,6 @@
 """Suspending, deleting and running again: never two pods of one index, nothing left behind."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -45,6 +46,8 @@ def test_suspending_frees_the_accelerators_and_resuming_begins_a_new_attempt(nam
     resumed = namespace.wait("first", lambda job: job.holds("Running") and not job.holds("Suspended"), 60)
     assert resumed.status["attempt"] == 2
     assert {pod["metadata"]["name"] for pod in namespace.pods("first")} == {"first-2-0", "first-2-1"}
+    begun = [f"{attempt}-{index}" for attempt in ("first-1", "second-1", "first-2") for index in (0, 1)]
+    assert sorted(seen.created) == sorted(begun)
     assert not seen.overlaps
     namespace.edit("first", suspend=True)
 
@@ -106,7 +109,15 @@ def test_a_changed_run_id_replaces_a_running_run(namespace: Namespace, plain: st
     namespace.edit("replace", runId="better", training={"args": []})
     done = namespace.wait("replace", lambda job: job.status.get("runId") == "better" and job.outcome, 60)
     assert (done.outcome, done.status["attempt"]) == ("Complete", 2)
+    assert sorted(seen.created) == ["replace-1-0", "replace-1-1", "replace-2-0", "replace-2-1"]
     assert not seen.overlaps
+
+
+def test_a_watch_that_has_ended_vouches_for_nothing(namespace: Namespace) -> None:
+    seen = PodWatch(namespace, seconds=1)
+    time.sleep(4)
+    with pytest.raises(AssertionError, match="the watch has ended"):
+        assert not seen.overlaps
 
 
 def test_a_finished_job_stays_finished_when_its_pods_vanish(

@@ -1,14 +1,15 @@
 """How little the operator writes: counted by the API server's audit log."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from tests.e2e.installation import Operator, now
+from tests.e2e.installation import ENDPOINT_CONTROLLERS, Operator, now
 from tests.e2e.jobs import ranks, script
-from tests.e2e.kube import Namespace
+from tests.e2e.kube import Namespace, eventually
 
 IDLE_SECONDS = 60
 FINISHED, RUNNING = 20, 5
@@ -53,10 +54,33 @@ def test_writes_from_apply_to_running(
     time.sleep(3)  # whoever writes late is counted too
     writes = operator.writes(since, namespace.name, controllers=True)
     listed = [f"{event.user.rpartition(':')[2]} {event.verb} {event.resource} {event.name}" for event in writes]
-    events = [write for write in writes if write.resource == "events"]
-    assert len(events) <= 3, listed
-    assert len(writes) - len(events) <= nodes + 6, listed
+    of_each = Counter(write.resource for write in writes)
+    assert 1 <= of_each.pop("events") <= 3, listed
+    # What they cannot be fewer than, or not all of them were counted.
+    least = {"services": 1, "configmaps": 1, "endpointslices": 1, "pods": nodes, "deepspeedjobs/status": 2}
+    assert of_each.keys() == least.keys(), listed
+    assert all(of_each[resource] >= number for resource, number in least.items()), listed
+    assert of_each.total() <= nodes + 6, listed
     namespace.delete("budget", "--wait=false")
+
+
+def test_writes_of_the_endpoint_controllers_would_be_counted(
+    make_namespace: Callable[..., Namespace], operator: Operator
+) -> None:
+    namespace = make_namespace("endpoints")
+    since = now()
+    selecting = {"selector": {"app": "none"}, "ports": [{"port": 80}]}
+    addresses = [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "selecting"}, "spec": selecting},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "bare"}, "spec": {"ports": [{"port": 80}]}},
+        {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "bare"}, "subsets": addresses},
+    )
+
+    def writers() -> set[str]:
+        return {event.user.rpartition(":")[2] for event in operator.writes(since, namespace.name, controllers=True)}
+
+    eventually(lambda: writers() == set(ENDPOINT_CONTROLLERS), lambda: f"only {writers()} wrote", 20)
 
 
 def test_idle_means_no_writes(crowd: Crowd, operator: Operator) -> None:
