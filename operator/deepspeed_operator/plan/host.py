@@ -13,8 +13,11 @@ from deepspeed_operator.plan.sizes import FP32, Item, Sizes, sizes_of
 from deepspeed_operator.plan.wrappers import Wrapper
 
 # Resident memory of a rank with PyTorch, DeepSpeed, CUDA and NCCL, at first and after some steps: fitted on one model.
+# Without ZeRO, the kernels that divide and gather are never loaded.
 _NEW_PROCESS: Final = 1.45 * 2**30
 _PROCESS: Final = 2.1 * 2**30
+_PLAIN_PROCESS: Final = 2.0 * 2**30
+_PLAIN: Final = (Wrapper.NONE, Wrapper.FP16, Wrapper.UNFUSED)
 _NO_NEEDLESS_SUMS: Final = (0, 19, 0)
 CHECKPOINT: Final = "copies for a checkpoint"
 _SECTIONS: Final = {
@@ -28,10 +31,11 @@ def host_memory(setup: Setup, model: Model, micro: int, accumulation: int, slots
     sizes = sizes_of(setup, model, micro, accumulation)
     # Before the first step, stage 3 makes its part flat by way of the host.
     flat = sizes.parameters / sizes.ranks if sizes.wrapper is Wrapper.ZERO_3 and not sizes.parameters_on_host else 0
-    process = _PROCESS if sizes.offloaded else max(_PROCESS, _NEW_PROCESS + flat)
+    least = _PLAIN_PROCESS if sizes.wrapper in _PLAIN else _PROCESS
+    process = least if sizes.offloaded else max(least, _NEW_PROCESS + flat)
     items = [Item("processes", process), *_offloaded(sizes)]
     whole = [Item(item.what, item.size * slots) for item in items if item.size]
-    copies = max(0, _checkpoint(sizes, slots) - (process - _PROCESS) * slots)
+    copies = max(0, _checkpoint(sizes, slots) - (process - least) * slots)
     return (*whole, Item(CHECKPOINT, copies))
 
 
@@ -69,7 +73,7 @@ def _accumulates_here(sizes: Sizes) -> bool:
 def _checkpoint(sizes: Sizes, slots: int) -> float:
     """torch.save copies one tensor's storage after the other from the GPU: the flat ones are the largest."""
     whole = sizes.trained * sizes.width
-    if sizes.wrapper in {Wrapper.NONE, Wrapper.FP16, Wrapper.UNFUSED}:
+    if sizes.wrapper in _PLAIN:
         return sizes.trained * FP32 if sizes.wrapper is Wrapper.FP16 else sizes.largest * FP32
     own = 0 if sizes.offloaded else sizes.part * FP32
     first = own if sizes.wrapper is Wrapper.ZERO_3 else max(own, whole)
