@@ -38,8 +38,9 @@ class Lora(Model):
         default=["q_proj", "v_proj"],
         min_length=1,
         max_length=16,
-        description="Linear modules of each layer that have adapters, by their names in the model: q_proj, k_proj, "
-        "v_proj, o_proj, gate_proj, up_proj, down_proj. Default: [q_proj, v_proj]",
+        description="Linear modules of each layer that have adapters, by their names in the model, or the ends of "
+        "these: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj of Llama, c_attn, c_proj, c_fc of GPT-2. "
+        "Default: [q_proj, v_proj]",
     )
 
 
@@ -64,8 +65,9 @@ class ModelFacts(Model):
 
     from_config: Annotated[dict[str, Any], FreeForm()] | None = Field(
         default=None,
-        description="The model's config.json, as transformers writes it: model_type llama, mistral or qwen2. It gives "
-        "parameters, layers and widths. Unset: parameters says at least how many there are.",
+        description="The model's config.json, as transformers writes it: model_type llama, mistral, qwen2, qwen3, "
+        "gpt2, phi3, gpt_neox or opt. It gives parameters, layers and widths. Unset: parameters says at least how many "
+        "there are.",
     )
     parameters: Count | None = Field(
         default=None, description="All parameters of the model. Unset: those of fromConfig. Example: 6738415616"
@@ -112,7 +114,7 @@ class ModelFacts(Model):
     sequence_length: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
         default=None,
         description="Tokens of a sample, the longest of a batch. Unset: assumed to be max_position_embeddings of "
-        "fromConfig, at most 4096.",
+        "fromConfig (n_positions of GPT-2), at most 4096.",
     )
     attention: AttentionKernel | None = Field(
         default=None,

@@ -194,19 +194,20 @@ def _moments(sizes: Sizes, gradients: Gradients, live: tuple[int, ...]) -> Itera
     kept, pieces = sizes.activations.kept, sizes.activations.pieces
     gathered = iter(live)
     yield kept, sizes.activations.backward, gradients.held, gradients.bucket, 0, next(gathered, 0) * sizes.width
-    working, computed, layer = sizes.activations.working, 0.0, ""
+    computed, layer, waiting = 0.0, "", 0
     logits = sizes.activations.given
     for piece, now in _with(reversed(pieces), gathered):
         if piece.layer and piece.layer != layer:
             layer, computed = piece.layer, sizes.activations.again
-        there = kept + computed + (working if piece.layer else 0)
-        if logits and piece.trained:
+        there = kept + computed + piece.working
+        if logits or piece.joins:
             # The gradient of what the head returned is gone when that of its weight is taken.
-            gradient = piece.trained[-1] * sizes.width
-            yield there, logits, gradients.held, gradients.bucket, gradient, now * sizes.width
+            new = piece.waits or piece.joins or sum(piece.trained[-1:])
+            yield there, logits, gradients.held + waiting, gradients.bucket, new * sizes.width, now * sizes.width
+        waiting += (piece.waits - piece.joins) * sizes.width
         for size in reversed(piece.trained):
             moment = gradients.take(size)
-            yield there, 0, gradients.held, gradients.bucket, moment, now * sizes.width
+            yield there, 0, gradients.held + waiting, gradients.bucket, moment, now * sizes.width
         kept, computed, logits = kept - piece.kept, max(0.0, computed - piece.again), 0.0
     moment = gradients.finish()
     yield 0, 0, gradients.held, gradients.bucket, moment, 0

@@ -122,6 +122,6 @@ def _slower(device: Device) -> dict[Precision, float]:
 
 def flops(model: Model, tokens: int) -> float:
     """Of one sample's two passes: 6 for each parameter and token, and attention's products (2204.02311, B)."""
-    attention = 12 * model.shape.layers * model.shape.hidden * tokens if model.shape else 0
+    attention = 12 * model.shape.layers * model.shape.queries * tokens if model.shape else 0
     passes = 6 if model.trained == model.parameters else 4  # what is frozen has no gradient of its own
     return tokens * (passes * model.passed + attention)

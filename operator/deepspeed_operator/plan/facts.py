@@ -76,8 +76,7 @@ def _experts(facts: ModelFacts, declared: DeclaredExperts) -> Experts:
 
 
 def _usage(facts: ModelFacts, model: Model) -> Usage:
-    longest = facts.from_config.get("max_position_embeddings") if facts.from_config else None
-    longest = longest if type(longest) is int and longest > 0 else None
+    longest = model.usage.longest
     sequence = facts.sequence_length
     if sequence is None and longest is not None:
         sequence = min(longest, _USUAL_SEQUENCE)
@@ -96,9 +95,20 @@ def _frozen_width(facts: ModelFacts, model: Model) -> float | None:
     if facts.quantization is Quantization.NONE:
         return plain
     # The vocabulary's matrices, norms and biases stay as they are.
-    ends = 2 * model.shape.vocabulary * model.shape.hidden if model.shape else 0
-    share = min(1.0, ends / model.parameters)
+    share = min(1.0, _ends(model) / model.parameters)
     return share * (plain or 2) + (1 - share) * _QUANTIZED[facts.quantization]
+
+
+def _ends(model: Model) -> int:
+    """Parameters before and after the layers."""
+    ends = {tensor: tensor.elements for module in model.modules for tensor in module if _is_outside(tensor)}
+    if model.shape is not None and not model.modules:
+        return 2 * model.shape.vocabulary * model.shape.hidden
+    return sum(ends.values())
+
+
+def _is_outside(tensor: Tensor) -> bool:
+    return not tensor.name.startswith("layers.")
 
 
 def _with_adapters(model: Model, lora: Lora) -> Model:
@@ -106,38 +116,28 @@ def _with_adapters(model: Model, lora: Lora) -> Model:
     shape = model.shape
     if shape is None:
         raise UnknownModelError("lora needs fromConfig, or layers, hiddenSize and vocabulary")
-    frozen = tuple(tuple(replace(tensor, trained=False) for tensor in module) for module in model.modules)
-    sizes = _adapted(shape)
-    unknown = [target for target in lora.targets if target not in sizes]
+    linears = shape.family.linears
+    unknown = [target for target in lora.targets if not any(each.adapted_by((target,)) for each in linears)]
     if unknown:
-        raise UnknownModelError(f"lora.targets: {', '.join(unknown)} is none of {', '.join(sizes)}")
-    added = sum(lora.rank * sum(sizes[target]) for target in lora.targets) * shape.layers
-    modules = tuple(each for module in frozen for each in _beside(module, lora, sizes))
+        names = ", ".join(dict.fromkeys(linear.name.rpartition(".")[2] for linear in linears))
+        raise UnknownModelError(f"lora.targets: {', '.join(unknown)} is none of {names}")
+    pairs = {
+        linear.name: (lora.rank * shape.width(linear.into), lora.rank * sum(map(shape.width, linear.out)))
+        for linear in linears
+        if linear.adapted_by(tuple(lora.targets))
+    }
+    added = shape.layers * sum(map(sum, pairs.values()))
+    frozen = tuple(tuple(replace(tensor, trained=False) for tensor in module) for module in model.modules)
+    modules = tuple(each for module in frozen for each in _beside(module, pairs))
     return replace(model, parameters=model.parameters + added, modules=modules, trainable=added)
 
 
-def _beside(module: Module, lora: Lora, sizes: Mapping[str, tuple[int, int]]) -> Iterator[Module]:
+def _beside(module: Module, pairs: Mapping[str, tuple[int, int]]) -> Iterator[Module]:
     yield module
-    *path, _ = module[0].name.split(".")
-    if path and path[-1] in lora.targets:
-        into, out = sizes[path[-1]]
-        name = ".".join(path)
-        yield (Tensor(f"{name}_lora_A.weight", lora.rank * into),)
-        yield (Tensor(f"{name}_lora_B.weight", lora.rank * out),)
-
-
-def _adapted(shape: Shape) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of a layer's linear modules."""
-    hidden, wide = shape.hidden, shape.intermediate
-    return {
-        "q_proj": (hidden, shape.queries),
-        "k_proj": (hidden, shape.keys),
-        "v_proj": (hidden, shape.keys),
-        "o_proj": (shape.queries, hidden),
-        "gate_proj": (hidden, wide),
-        "up_proj": (hidden, wide),
-        "down_proj": (wide, hidden),
-    }
+    name = module[0].name.removesuffix(".weight")
+    pair = pairs.get(name.split(".", 2)[-1]) if name.startswith("layers.") else None
+    if pair is not None:
+        yield from ((Tensor(f"{name}_lora_{side}.weight", size),) for side, size in zip("AB", pair, strict=True))
 
 
 def _facts(facts: ModelFacts, model: Model) -> Iterator[Fact]:

@@ -6,6 +6,8 @@ from enum import StrEnum
 from math import ceil, prod
 from typing import Any, Final
 
+from deepspeed_operator.plan.families import FAMILIES, LLAMA, Family, Linear, Norm, Norming, Option, Width
+
 
 class Source(StrEnum):
     """Where a fact comes from; a verdict that an assumed one could flip is none."""
@@ -37,6 +39,15 @@ Module = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Dropout:
+    """Where numbers are dropped in training: a mask of a byte for each is kept."""
+
+    attention: bool = False
+    residual: bool = False
+    embedding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """What activations depend on; `queries` and `keys` are widths of these projections, over all heads."""
 
@@ -47,6 +58,12 @@ class Shape:
     vocabulary: int
     queries: int
     keys: int
+    family: Family = LLAMA
+    activation: str = "silu"
+    dropout: Dropout = Dropout()
+
+    def width(self, name: Width) -> int:
+        return self.queries // self.heads if name == "head" else getattr(self, name)
 
 
 class Attention(StrEnum):
@@ -146,23 +163,27 @@ def of_modules(modules: tuple[Module, ...]) -> Model:
     return Model(_total(modules), modules, None, (Fact("parameters", _total(modules), Source.DECLARED),))
 
 
-# Families whose decoder layers are Llama's → whether their query, key and value projections have biases.
-_LLAMA_LIKE: Final = {"llama": False, "mistral": False, "qwen2": True}
-
-
 def from_hugging_face(config: Mapping[str, Any]) -> Model:
     """Read a config.json of transformers."""
-    family = config.get("model_type")
-    if not isinstance(family, str) or family not in _LLAMA_LIKE:
-        known = ", ".join(_LLAMA_LIKE)
-        raise UnknownModelError(f"model_type {family!r} is not one of {known}: declare its parameters instead")
-    shape = _shape(config)
-    biased = bool(config.get("attention_bias", _LLAMA_LIKE[family]))
+    name = config.get("model_type")
+    family = FAMILIES.get(name) if isinstance(name, str) else None
+    if family is None:
+        known = ", ".join(FAMILIES)
+        raise UnknownModelError(f"model_type {name!r} is not one of {known}: declare its parameters instead")
+    for option in family.only:
+        if _given(config, option) != option.default:
+            words = f"{option.key} {config[option.key]!r} of model_type {name!r} is not known"
+            raise UnknownModelError(f"{words}: declare its parameters instead")
+    shape = _shape(config, family)
     modules: list[Module] = [_matrix("embed_tokens", shape.vocabulary, shape.hidden)]
+    longest = config.get(family.key("max_position_embeddings"))
+    if family.positions is not None:
+        rows = _number(config, family, "max_position_embeddings") + family.positions
+        modules.append(_matrix("embed_positions", rows, shape.hidden))
     for layer in range(shape.layers):
-        modules += _layer(f"layers.{layer}", shape, biased=biased, family=family)
-    modules.append(_vector("norm", shape.hidden))
-    tied = bool(config.get("tie_word_embeddings", False))
+        modules += [_module(f"layers.{layer}.{part.name}", part, shape, config) for part in family.layer]
+    modules.append(_module("norm", Norm("norm"), shape, config))
+    tied = bool(_given(config, Option("tie_word_embeddings", family.tied)))
     modules.append(_matrix("embed_tokens" if tied else "lm_head", shape.vocabulary, shape.hidden))
     facts = (
         Fact("parameters", _total(modules), Source.HUGGING_FACE_CONFIG),
@@ -170,58 +191,59 @@ def from_hugging_face(config: Mapping[str, Any]) -> Model:
         Fact("hidden size", shape.hidden, Source.HUGGING_FACE_CONFIG),
         Fact("vocabulary", shape.vocabulary, Source.HUGGING_FACE_CONFIG),
     )
-    return Model(_total(modules), tuple(modules), shape, facts)
+    usage = Usage(longest=longest if type(longest) is int and longest > 0 else None)
+    return Model(_total(modules), tuple(modules), shape, facts, usage=usage)
 
 
-def _layer(name: str, shape: Shape, *, biased: bool, family: str) -> list[Module]:
-    hidden, wide, keys, queries = shape.hidden, shape.intermediate, shape.keys, shape.queries
-    # Qwen 2's output projection has no bias, Llama's attention_bias gives it one.
-    outward = biased and family != "qwen2"
-    return [
-        _vector(f"{name}.input_layernorm", hidden),
-        _matrix(f"{name}.q_proj", queries, hidden, biased=biased),
-        _matrix(f"{name}.k_proj", keys, hidden, biased=biased),
-        _matrix(f"{name}.v_proj", keys, hidden, biased=biased),
-        _matrix(f"{name}.o_proj", hidden, queries, biased=outward),
-        _vector(f"{name}.post_attention_layernorm", hidden),
-        _matrix(f"{name}.gate_proj", wide, hidden),
-        _matrix(f"{name}.up_proj", wide, hidden),
-        _matrix(f"{name}.down_proj", hidden, wide),
-    ]
+def _module(name: str, part: Norm | Linear, shape: Shape, config: Mapping[str, Any]) -> Module:
+    if isinstance(part, Norm):
+        return _matrix(name, shape.width(part.weights), biased=shape.family.norming is Norming.LAYER)
+    biased = _given(config, part.biased) if isinstance(part.biased, Option) else part.biased
+    return _matrix(name, sum(map(shape.width, part.out)), shape.width(part.into), biased=bool(biased))
 
 
 # More than any model has: what is simulated layer by layer must end soon.
 _MOST_LAYERS: Final = 1000
+# Of the hidden size, where the width inside the MLP may be left out.
+_USUAL_MLP: Final = 4
 
 
-def _shape(config: Mapping[str, Any]) -> Shape:
-    hidden, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
-    head = _number(config, "head_dim", hidden // heads)
-    layers = _number(config, "num_hidden_layers")
+def _shape(config: Mapping[str, Any], family: Family) -> Shape:
+    hidden = _number(config, family, "hidden_size")
+    heads = _number(config, family, "num_attention_heads")
+    head = _number(config, family, "head_dim", family.head or hidden // heads)
+    layers = _number(config, family, "num_hidden_layers")
     if layers > _MOST_LAYERS:
         raise UnknownModelError(f"num_hidden_layers must be {_MOST_LAYERS} or less, not {layers}")
+    inner = None if family.gated else _USUAL_MLP * hidden
+    dropouts = (family.attention_dropout, family.residual_dropout, family.embedding_dropout)
     return Shape(
         layers=layers,
         hidden=hidden,
-        intermediate=_number(config, "intermediate_size"),
+        intermediate=_number(config, family, "intermediate_size", inner),
         heads=heads,
-        vocabulary=_number(config, "vocab_size"),
+        vocabulary=_number(config, family, "vocab_size"),
         queries=heads * head,
-        keys=_number(config, "num_key_value_heads", heads) * head,
+        keys=_number(config, family, "num_key_value_heads", heads) * head,
+        family=family,
+        activation=str(_given(config, family.activation)),
+        dropout=Dropout(*(option is not None and bool(_given(config, option)) for option in dropouts)),
     )
 
 
-def _number(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+def _given(config: Mapping[str, Any], option: Option) -> Any:
+    value = config.get(option.key)
+    return option.default if value is None else value
+
+
+def _number(config: Mapping[str, Any], family: Family, name: str, default: int | None = None) -> int:
+    key = family.key(name)
     value = config.get(key)
     if value is None and default is not None:
         return default
     if type(value) is not int or value < 1:
         raise UnknownModelError(f"{key} must be a whole number above 0, not {value!r}")
     return value
-
-
-def _vector(name: str, elements: int) -> Module:
-    return (Tensor(f"{name}.weight", elements),)
 
 
 def _matrix(name: str, *sizes: int, biased: bool = False) -> Module:

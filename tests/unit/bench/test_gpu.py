@@ -13,7 +13,17 @@ from deepspeed_operator.plan.model import from_hugging_face
 ALL = {each.name: each for table in TABLES.values() for each in table()}
 
 
-@pytest.mark.parametrize(("model", "parameters"), [("small", 369_148_928), ("large", 1_345_423_360)])
+PARAMETERS = {
+    "small": 369_148_928,
+    "large": 1_345_423_360,
+    "qwen3": 596_049_920,
+    "qwen3-large": 1_720_574_976,
+    "gpt2": 354_823_168,
+    "gpt2-large": 1_557_611_200,
+}
+
+
+@pytest.mark.parametrize(("model", "parameters"), PARAMETERS.items())
 def test_the_planner_reads_each_models_size(model: str, parameters: int) -> None:
     assert from_hugging_face(Configuration("", model, 0).model_config()).parameters == parameters
 

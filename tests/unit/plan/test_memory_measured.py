@@ -1,4 +1,4 @@
-"""The plan beside what two GPUs held: bench/gpu/results. Constants were fitted on the small model only."""
+"""The plan beside what two GPUs held: bench/gpu/results. Constants were fitted on the small Llama only."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench.gpu.configurations import FAMILIES
 from bench.gpu.expectations import expected_memory, lines, setup_and_model, world_of
 from bench.gpu.phases import phases_of
 from deepspeed_operator.plan.activations import activations
@@ -41,6 +42,11 @@ def test_both_models_and_every_stage_were_measured() -> None:
     assert all(any(record[feature] for record in RECORDS.values()) for feature in features)
 
 
+def test_other_families_were_measured_with_what_they_keep_in_other_ways() -> None:
+    names = {f"{model}-{what}" for model in FAMILIES for what in ("s0", "s2-g4", "s2-ckpt", "s3", "s2-eager")}
+    assert names <= RECORDS.keys()
+
+
 @measured
 def test_the_peak_and_its_phase_are_those_that_were_measured(record: Mapping[str, Any]) -> None:
     found = expected_memory(record)
@@ -63,6 +69,13 @@ def test_what_waits_between_micro_steps_is_within_the_error(record: Mapping[str,
     forward = next(phase for phase in expected_memory(record).phases if phase.name is PhaseName.FORWARD)
     waiting = sum(item.size for item in forward.items if item.what not in OF_A_PASS)
     assert waiting == pytest.approx(peaks(record)["between"], rel=ERROR)
+
+
+@pytest.mark.parametrize("name", [name for name, record in RECORDS.items() if record["model"] in FAMILIES])
+def test_of_families_on_which_nothing_was_fitted_each_phase_is_within_1_percent(name: str) -> None:
+    expected = {phase.name: phase.size for phase in expected_memory(RECORDS[name]).phases}
+    for phase, found in RECORDS[name]["phases"].items():
+        assert expected[PHASES[phase]] == pytest.approx(found["peak"], rel=0.01), phase
 
 
 @measured
