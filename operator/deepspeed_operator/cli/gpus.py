@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.plan.accelerators import accelerator_limits, accelerator_of
+from deepspeed_operator.plan.accelerators import CPU, accelerator_limits, accelerator_of, whole
 from deepspeed_operator.plan.devices import DEVICES, USUAL, Device
 from deepspeed_operator.plan.gpus import Gpu, Gpus, declared_gpus, demanded_gpus, wanted_gpus
 from deepspeed_operator.plan.model import Fact, Source
@@ -46,8 +46,7 @@ def _device(arguments: argparse.Namespace, spec: DeepSpeedJobSpec | None) -> tup
         return USUAL, USUAL.name, Source.ASSUMED
     wanted = wanted_gpus(spec)
     if wanted is None or not wanted.is_whole:
-        limits = list(accelerator_limits(trainer_of(spec.template) or {}))
-        return None, ", ".join(limits) or accelerator_of(spec) or "the template's devices", Source.DECLARED
+        return None, _named(spec), Source.DECLARED
     kinds = demanded_gpus(spec)
     unknown = [kind.name for kind in kinds if kind.device is None]
     if unknown:
@@ -56,6 +55,19 @@ def _device(arguments: argparse.Namespace, spec: DeepSpeedJobSpec | None) -> tup
     smallest = next(iter(devices), USUAL)
     # Of several, nobody says which one the ranks get.
     return smallest, smallest.name, Source.DECLARED if len(devices) == 1 else Source.ASSUMED
+
+
+def _named(spec: DeepSpeedJobSpec) -> str:
+    """Return what the template calls devices that are no whole GPUs of NVIDIA's."""
+    accelerator = accelerator_of(spec)
+    if accelerator == CPU:
+        return "CPUs"
+    limits = accelerator_limits(trainer_of(spec.template) or {})
+    return (
+        ", ".join(name for name, quantity in limits.items() if whole(quantity) != 0)
+        or accelerator
+        or "a claimed device"
+    )
 
 
 def _memory(arguments: argparse.Namespace, spec: DeepSpeedJobSpec | None, device: Device | None) -> Gpus | None:

@@ -160,7 +160,7 @@ def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Plann
         world=world,
         around=around,
         facts=(*model.facts, *around.facts, *precision(config), *assumed),
-        version=version if report.version in (None, version) else f"{report.version}, judged as {version}",
+        version=report.version,
         gpus=ranks.gpus,
         device=ranks.name,
         limit=pod_limit(spec) if spec is not None else None,

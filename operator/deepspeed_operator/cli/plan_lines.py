@@ -9,7 +9,7 @@ from deepspeed_operator.cli.planned import Estimate, Offer, Planned
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.plan.advice import WORTHWHILE, Shares
 from deepspeed_operator.plan.changes import Change
-from deepspeed_operator.plan.fit import ERROR, Fit
+from deepspeed_operator.plan.fit import Fit
 from deepspeed_operator.plan.model import Fact, Source
 from deepspeed_operator.plan.terms import Term
 from deepspeed_operator.plan.units import GIB
@@ -25,7 +25,9 @@ _COUNTED: Final = PROVEN_VERSIONS[-1]
 def lines(planned: Planned) -> Iterator[str]:
     """Yield all that is said of one job."""
     job, now = planned.job, planned.now.plan
-    ranks = f"{job.world.nodes} × {job.world.slots_per_node} ranks, DeepSpeed {job.version}"
+    judge = job.around.version
+    version = judge if job.version in (None, judge) else f"{job.version}, judged as {judge}"
+    ranks = f"{job.world.nodes} × {job.world.slots_per_node} ranks, DeepSpeed {version}"
     batch = f"micro batch {now.micro}, accumulation {now.accumulation}, {now.samples} samples a step"
     yield f"{painted(job.name, bold=True)}: {ranks}, ZeRO stage {now.setup.stage}, {batch}"
     for source in Source:
@@ -66,7 +68,7 @@ def _memory_lines(planned: Planned) -> Iterator[str]:
     items = [item for item in (*memory.items, memory.outside) if item.size > _SMALL]
     yield f"  there: {', '.join(f'{item.what} {_gib(item.size)}' for item in items)}"
     if fit is None:
-        yield f"  fits: unknown, since the memory of {planned.job.device} is not known: give --gpu-memory GIB"
+        yield f"  fits: unknown, since the memory of {planned.job.device} is not known: write spec.gpuMemory"
     else:
         words = {Fit.YES: painted("yes", "green"), Fit.NO: painted("no", "red"), Fit.UNKNOWN: "unknown"}[fit.fit]
         yield f"  fits into {_gib(fit.capacity)} ({fit.source}): {words}{': ' if fit.open else ''}{'; '.join(fit.open)}"
@@ -81,9 +83,7 @@ def _pod_line(planned: Planned) -> str:
 
 
 def _beyond(planned: Planned, estimate: Estimate) -> str:
-    """Say that the kernel would end it, by the same bound as `dsjob validate`."""
-    limit = planned.job.limit
-    return ", too much" if limit is not None and estimate.pod_size * (1 - ERROR) > limit else ""
+    return ", too much" if estimate.pod_size > planned.largest_pod else ""
 
 
 def _time_lines(planned: Planned) -> Iterator[str]:

@@ -19,6 +19,7 @@ def record(planned: Planned) -> dict[str, Any]:
     return {
         "name": job.name,
         "version": job.around.version,
+        "declaredVersion": job.version,
         "facts": facts,
         "communication": {
             "terms": [_of_term(term) for term in now.traffic.terms],

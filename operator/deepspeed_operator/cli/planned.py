@@ -1,5 +1,6 @@
 """What `dsjob plan` finds of one job or configuration."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,9 +35,9 @@ from deepspeed_operator.plan.sizes import Item
 class Job:
     """What is planned, and for what: the configuration with its batch sizes, and where it runs.
 
-    `version`: the DeepSpeed of the image in words, `gpus`: whose memory is known, `device`: by what name the ranks' GPU
-    goes; `limit`: bytes that the trainer container may use, None where it is not limited; `is_frameworks`: whether a
-    framework's arguments decide the batch sizes.
+    `version`: the DeepSpeed that is declared, where one is; `gpus`: whose memory is known, `device`: by what name the
+    ranks' GPU goes; `limit`: bytes that the trainer container may use, None where it is not limited; `is_frameworks`:
+    whether a framework's arguments decide the batch sizes.
     """
 
     index: int
@@ -47,7 +48,7 @@ class Job:
     world: World
     around: Circumstances
     facts: tuple[Fact, ...]
-    version: str
+    version: str | None
     gpus: Gpus | None
     device: str
     limit: int | None = None
@@ -104,9 +105,9 @@ class Planned:
 
     @cached_property
     def alternatives(self) -> tuple[Offer, ...]:
-        """What is faster, or fits: those that keep the global batch first, of these those that fit for sure."""
+        """What is faster, or fits: first those that keep the global batch, in the pod's memory, and fit for sure."""
         found = [self._offer(each) for each in self._advice.alternatives]
-        return tuple(sorted(found, key=lambda each: (each.change.grows, each.estimate.fits is not Fit.YES)))
+        return tuple(sorted(found, key=self._doubts))
 
     @cached_property
     def numbers(self) -> Offer | None:
@@ -142,12 +143,21 @@ class Planned:
         )
 
     @property
+    def largest_pod(self) -> float:
+        """Bytes that a pod may be predicted to need: beyond, the kernel would end it, as `dsjob validate` says, too."""
+        return self.job.limit / (1 - ERROR) if self.job.limit is not None else math.inf
+
+    @property
     def counts_all_memory(self) -> bool:
         return is_whole(self.job.around.model)
 
     @cached_property
     def _advice(self) -> Advice:
         return advice(self.job.config, self.now.plan, self.job.around)
+
+    def _doubts(self, offer: Offer) -> tuple[bool, bool, bool]:
+        estimate = offer.estimate
+        return offer.change.grows, estimate.pod_size > self.largest_pod, estimate.fits is not Fit.YES
 
     def _offer(self, found: Alternative) -> Offer:
         return Offer(found.change, found.gain, self._estimate(found.plan))

@@ -121,6 +121,11 @@ def test_of_a_device_without_a_data_sheet_only_traffic_and_memory_are_told(resou
     assert f"no data sheet here describes {resource}" in line(out, "Time of a step: unknown")
 
 
+def test_a_job_on_cpus_is_not_planned_on_gpus() -> None:
+    out = shown(job(slotsPerNode=2).replace('{"nvidia.com/gpu": 8}', '{"nvidia.com/gpu": 0}'))
+    assert "no data sheet here describes CPUs" in line(out, "Time of a step: unknown")
+
+
 def test_memory_of_such_a_device_is_compared_and_a_gpu_by_name_is_planned() -> None:
     assert recorded(job(gpu="amd.com/gpu", gpuMemory="192Gi"))["memory"]["fit"] == "True"
     named = recorded(job(gpu="amd.com/gpu"), "--gpu", "A100-80G")
@@ -185,7 +190,9 @@ def test_where_gains_are_predicted_and_small_that_is_said() -> None:
 
 
 def test_a_version_that_another_one_judges_is_shown_with_it() -> None:
-    assert "DeepSpeed 0.18.2, judged as 0.17.6, ZeRO" in shown(job(deepspeedVersion="0.18.2"))
+    other = job(deepspeedVersion="0.18.2")
+    assert "DeepSpeed 0.18.2, judged as 0.17.6, ZeRO" in shown(other)
+    assert (recorded(other)["declaredVersion"], recorded(other)["version"]) == ("0.18.2", "0.17.6")
     assert "DeepSpeed 0.19.8, ZeRO" in shown(job())
 
 
@@ -222,6 +229,14 @@ def test_an_alternative_that_offloads_says_what_its_pod_needs() -> None:
     assert [each["pod"] > 80 * GIB for each in found] == offloads == [False, True, True]
     out = shown(job(nodes=2, gpuMemory="40Gi"))
     assert [", pod " in line(out, f"{number}. ") for number in (1, 2, 3)] == offloads
+
+
+def test_an_alternative_that_the_kernel_would_end_comes_after_one_that_may_fit() -> None:
+    limited = job(nodes=2, gpuMemory="40Gi", model={"sequenceLength": 2304})
+    limited = limited.replace('{"nvidia.com/gpu": 8}', '{"nvidia.com/gpu": 8, "memory": "64Gi"}')
+    found = recorded(limited)["alternatives"]
+    assert [(each["fits"], each["pod"] > 64 * GIB) for each in found] == [(None, False), (True, True)]
+    assert "pod 84.7 GiB, too much" in line(shown(limited), "2. ")
 
 
 def test_zero_and_accumulation_have_their_shares_of_the_gain() -> None:
