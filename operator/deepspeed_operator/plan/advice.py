@@ -1,7 +1,8 @@
 """Which change of the configuration makes training faster, or lets it fit: the same model, ranks and network."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
 from deepspeed_operator.dsconfig.advice import loses_gradients
@@ -10,7 +11,7 @@ from deepspeed_operator.dsconfig.judgement import Circumstances as JudgedIn
 from deepspeed_operator.dsconfig.judgement import validate
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
-from deepspeed_operator.plan.changes import Change, changed, changes
+from deepspeed_operator.plan.changes import Change, changed, changes, divisions
 from deepspeed_operator.plan.communication import Traffic, communication
 from deepspeed_operator.plan.costs import Costs
 from deepspeed_operator.plan.memory import Memory, memory
@@ -103,7 +104,8 @@ def advise(
 ) -> list[Alternative]:
     """Return worthwhile changes that fit, the fastest first, those that keep the global batch before the others.
 
-    Where the configuration itself does not fit, every change that does is worthwhile. A time that is a lower bound
+    Where the configuration itself does not fit, every change that does is worthwhile; where none does, the first that
+    divides the model among the GPUs of a node, of which neither memory nor time is more than a lower bound. A time that is a lower bound
     is no advice where there is a choice: what it leaves out may be more than it gains.
     """
     return list(advice(config, now, around, among).alternatives)
@@ -115,6 +117,7 @@ def advice(
     """Return what advise() does, and what keeps changes from being compared."""
     fits = not too_large(now, around)
     looked_at: list[Alternative] = []
+    every = among is None
     if among is None:
         among = changes(now.setup, now.micro, now.accumulation, around.slots, around.costs.half)
     for change in among:
@@ -124,7 +127,17 @@ def advice(
     worthwhile = [each for each in looked_at if _is_worthwhile(each, fits=fits)]
     ranked = sorted(worthwhile, key=_rank)
     found = tuple(each for each in _plainest(ranked) if _is_accepted(config, each.change, around))
+    if every and not fits and not found:
+        found = tuple(islice(_divided(config, now, around), 1))
     return Advice(found, () if found else _uncounted(looked_at))
+
+
+def _divided(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Iterator[Alternative]:
+    """Yield what may fit by dividing the model inside the node, where nothing else does; no gain is known of it."""
+    for change in divisions(now.setup, around.model, now.micro, now.accumulation, around.slots):
+        found = alternative(config, change, now, around)
+        if found is not None and not too_large(found.plan, around):
+            yield replace(found, gain=None)
 
 
 def _is_worthwhile(each: Alternative, *, fits: bool) -> bool:

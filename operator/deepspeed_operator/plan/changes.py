@@ -7,9 +7,11 @@ from itertools import product
 from typing import Any, Final, cast
 
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO, TRAIN
+from deepspeed_operator.dsconfig.schema import TOP
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.communication import device_of, model_bytes
 from deepspeed_operator.plan.groups import groups_of
+from deepspeed_operator.plan.model import Model
 from deepspeed_operator.plan.precision import Precision, precision_of
 
 SINGLE: Final = f"{ZERO}.use_multi_rank_bucket_allreduce"
@@ -71,6 +73,32 @@ def _combinations(setup: Setup, micro: int, accumulation: int, slots: int, half:
             values = {**here, **precise[0], **moved, **option, **batch}
             if values:
                 yield Change(values, size, steps, caveats, bool(grown))
+
+
+_TENSOR_CAVEAT: Final = (
+    "neither its memory nor its time was measured; a Hugging Face model alone is divided so, the script must give all "
+    "ranks of a group the same samples, and train_batch_size counts them once for each rank"
+)
+
+
+def divisions(setup: Setup, model: Model, micro: int, accumulation: int, slots: int) -> Iterator[Change]:
+    """Yield tensor parallelism inside a node, the narrowest first, at the same samples a step.
+
+    Pipelines are no change of a configuration: they need a script of their own.
+    """
+    shape, division = model.shape, setup.division
+    taken = division.tensor * division.pipeline * division.sequence * division.expert
+    if shape is None or not model.modules or taken > 1 or "tensor_parallel" not in setup.schema.sections[TOP].keys:
+        return
+    groups = shape.keys * shape.heads // shape.queries
+    train = setup.config.get(TRAIN)
+    for ranks, stage in product((2, 4, 8), range(setup.stage, 4)):
+        if slots % ranks or shape.heads % ranks or groups % ranks:
+            continue
+        values: dict[str, Any] = {"tensor_parallel.autotp_size": ranks, ACCUMULATION: accumulation * ranks}
+        values |= {f"{ZERO}.stage": stage} if stage != setup.stage else {}
+        values |= {TRAIN: train * ranks} if isinstance(train, int) else {}
+        yield Change(values, micro, accumulation * ranks, (_TENSOR_CAVEAT,))
 
 
 # Keys, micro batch and accumulation, and what there is to say.

@@ -225,3 +225,43 @@ def test_layers_of_experts_are_not_sent_to_stage_3_where_deepspeed_refuses_them(
 
     assert stages_of(plain) == {0, 1, 2, 3}
     assert stages_of(mixture) == {0, 1, 2}
+
+
+LONG = model_of(ModelFacts(from_config=LLAMA, sequence_length=32_768))
+TENSOR = "tensor_parallel.autotp_size"
+
+
+def in_a_node(gib: float, version: str = "0.19.8") -> Circumstances:
+    links = Links(Bandwidth(292e9), None)
+    return Circumstances(LONG, 8, 1, version, replace(NVLINK, links=links), capacity=round(gib * GIB))
+
+
+def fitting(around: Circumstances, **others: Any) -> list[Alternative]:
+    config = {**configuration(2, 4, micro=1), **others}
+    return advise(config, plan_of(config, 1, 4, around), around)
+
+
+def test_where_nothing_else_fits_the_model_is_divided_inside_the_node_without_a_promise() -> None:
+    (found,) = fitting(in_a_node(75))
+    assert found.change.values[TENSOR] == 2
+    assert found.gain is None
+    assert "neither its memory nor its time was measured" in found.change.caveat
+    assert "the same samples" in found.change.caveat
+    assert (found.plan.traffic.ranks, found.plan.samples) == (4, 32)
+
+
+def test_a_division_goes_no_further_than_it_must_and_is_none_where_something_else_fits() -> None:
+    nearly = plan_of(configuration(2, 4, micro=1), 1, 4, in_a_node(80)).memory.needed / GIB - 0.5
+    sizes = [fitting(in_a_node(gib)) for gib in (nearly, 75, 55, 20)]
+    assert [{each.change.values.get(TENSOR) for each in found} for found in sizes] == [{None}, {2}, {4}, set()]
+
+
+def test_a_division_keeps_the_samples_of_a_step_in_all_keys_as_deepspeed_counts_them() -> None:
+    (found,) = fitting(in_a_node(75), train_batch_size=32)
+    made = changed({**configuration(2, 4, micro=1), "train_batch_size": 32}, found.change)
+    assert made["train_batch_size"] == made["gradient_accumulation_steps"] * 8 == 64
+    assert found.plan.samples == 32
+
+
+def test_a_version_without_it_is_not_told_to_divide() -> None:
+    assert fitting(in_a_node(75, "0.15.4")) == []
