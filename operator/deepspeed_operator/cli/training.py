@@ -105,6 +105,7 @@ class _Live:
         self._runs = False
         self._told: set[str] = set()
         self._has_plan = False
+        self._preflight: int | None = None
         self._next = 0.0
 
     def look(self) -> None:
@@ -134,6 +135,8 @@ class _Live:
 
     def tell_transport(self, transport: Transport | None) -> None:
         """Say how the ranks are connected: agents learn it one after the other, and each line is said once."""
+        if transport is not None:
+            self._preflight = transport.bus_bandwidth
         for line in _transport_lines(self._spec, transport) if transport is not None else ():
             if line not in self._told:
                 self._told.add(line)
@@ -144,7 +147,7 @@ class _Live:
         if measured is None or self._has_plan:
             return
         self._has_plan = True
-        found = corrected(self.case(measured), self._attempt.world.nodes, measured)
+        found = corrected(self.case(measured), self._attempt.world.nodes, measured, self._preflight)
         _note(f"  first steps: {_plan_words(plan_status(found))}")
         if better := advice(found, "spec.dsConfig"):
             _note(f"{painted('advice', 'green')}: {better}")

@@ -105,8 +105,8 @@ def advise(
     """Return worthwhile changes that fit, the fastest first, those that keep the global batch before the others.
 
     Where the configuration itself does not fit, every change that does is worthwhile; where none does, the first that
-    divides the model among the GPUs of a node, of which neither memory nor time is more than a lower bound. A time that is a lower bound
-    is no advice where there is a choice: what it leaves out may be more than it gains.
+    divides the model among the GPUs of a node, of which neither memory nor time is more than a lower bound. A time
+    that is one is no advice where there is a choice: what it leaves out may be more than it gains.
     """
     return list(advice(config, now, around, among).alternatives)
 
