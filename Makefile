@@ -27,9 +27,17 @@ help: ## This list.
 demo: $(SYNCED) ## Train on two nodes from examples/quickstart.yaml. CLUSTER=current OPERATOR_IMAGE= WORKER_IMAGE= uses your cluster.
 	$(PYTHON) -m tests.demo
 
-test: $(SYNCED) lint ## Everything: lint, types, unit tests, then the tests on a cluster made here; prints where the time went.
-	DSJ_TIMING=$(abspath .venv/timing.tsv) $(PYTHON) -m tests.timing build
-	DSJ_TIMING=$(abspath .venv/timing.tsv) .venv/bin/pytest -p tests.timing $(UNIT) $(CLUSTER_TESTS)
+# $(call timed,NAME,COMMAND) notes how long a part of `make test` took, for the table at its end.
+timed = SECONDS=0; $(2); printf '%s\t%s\n' '$(1)' $$SECONDS >> $(DSJ_TIMING)
+
+test: export DSJ_TIMING := $(abspath .venv/timing.tsv)
+test: export DSJ_BEGAN := $(shell date +%s)
+test: ## Everything: lint, types, unit tests, then the tests on a cluster made here; prints where the time went.
+	@rm -f $(DSJ_TIMING)
+	@$(call timed,uv sync,$(MAKE) --no-print-directory $(SYNCED))
+	@$(call timed,lint,$(MAKE) --no-print-directory lint)
+	$(PYTHON) -m tests.timing build
+	.venv/bin/pytest -p tests.timing $(UNIT) $(CLUSTER_TESTS) $(LAST)
 
 check: lint unit ## Fast, without a cluster: lint, format, types, layers, the agent's Python version, unit tests.
 

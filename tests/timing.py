@@ -1,7 +1,8 @@
-"""Says where the time of `make test` went: the builds before the tests, and the tests by directory.
+"""Says where the time of `make test` went: what is before the tests, the tests by directory, and all of it.
 
 `python -m tests.timing build` makes what the cluster tests need and notes how long each part took; the same module,
-as a pytest plugin (`-p tests.timing`), prints those notes and its own below the test results.
+as a pytest plugin (`-p tests.timing`), prints those notes and its own below the test results, and the seconds that a
+test measured and noted with `record_property`.
 """
 
 import os
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+_LOADED = time.time()
 _BY_DIRECTORY: dict[str, float] = defaultdict(float)
+_MEASURED: list[tuple[str, object]] = []
 
 
 def notes() -> Path | None:
@@ -22,15 +25,21 @@ def notes() -> Path | None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _BY_DIRECTORY["/".join(Path(report.nodeid.split("::")[0]).parts[:2])] += report.duration
+    if report.when == "teardown":
+        _MEASURED.extend(report.user_properties)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     file = notes()
     before = [line.split("\t") for line in file.read_text().splitlines()] if file and file.exists() else []
     rows = [*((name, float(seconds)) for name, seconds in before), *_BY_DIRECTORY.items()]
+    total = time.time() - float(os.environ.get("DSJ_BEGAN", _LOADED))
+    rows += [("everything between these", total - sum(seconds for _, seconds in rows)), ("in all", total)]
     terminalreporter.section("where the time went")
     for name, seconds in rows:
         terminalreporter.write_line(f"{seconds:8.1f} s  {name}")
+    for name, seconds in _MEASURED:
+        terminalreporter.write_line(f"measured: {seconds:.1f} s  {name}")
 
 
 def build() -> None:
@@ -39,7 +48,7 @@ def build() -> None:
     from tests.demo import preparation
 
     file = notes()
-    with file.open("w") if file else sys.stdout as output:
+    with file.open("a") if file else sys.stdout as output:
         for name, step in preparation.STEPS.items():
             begin = time.monotonic()
             step()
