@@ -14,9 +14,10 @@ UV_HOME := $(DSJ_CACHE)/uv-$(UV_VERSION)
 UV := $(UV_HOME)/bin/uv
 PYTHON := .venv/bin/python
 SYNCED := .venv/.synced
-# Tests without a cluster.
+# Tests without a cluster, and those that end it.
 UNIT := tests/unit tests/demo
-CLUSTER_TESTS := $(filter-out $(UNIT) tests/golden,$(patsubst %/,%,$(sort $(wildcard tests/*/))))
+LAST := tests/life
+CLUSTER_TESTS := $(filter-out $(UNIT) $(LAST) tests/golden,$(patsubst %/,%,$(sort $(wildcard tests/*/))))
 
 -include tests/cluster/cluster.mk images/images.mk tests/oracle/oracle.mk
 

@@ -5,7 +5,6 @@ import io
 import json
 import platform
 import secrets
-import subprocess
 import tarfile
 import urllib.request
 from pathlib import Path
@@ -38,11 +37,11 @@ def start_registry(layout: Layout) -> str:
         }
         config.write_text(json.dumps(content))
         # Of images that were forgotten; only while nobody pushes. Where it fails, they take space and do no harm.
-        collect = ["docker-registry", "garbage-collect", str(config)]
-        subprocess.run(collect, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-        command = ["docker-registry", "serve", str(config)]
+        # Within the registry's process, so that it is found and ended if the driver is killed meanwhile.
+        collect = "docker-registry garbage-collect $0 >/dev/null 2>&1; exec docker-registry serve $0"
+        command = ["sh", "-c", collect, str(config)]
         processes.start("registry", command, records=records, log=log, cgroup=REGISTRY_CGROUP)
-        wait_for("the registry", _registry_answers, seconds=15, log=log)
+        wait_for("the registry", _registry_answers, seconds=60, log=log)
     return REGISTRY_ADDRESS
 
 

@@ -19,7 +19,7 @@ DEPLOYMENTS = "/apis/apps/v1/deployments?labelSelector=app.kubernetes.io%2Fname%
 PODS = "/api/v1/pods?labelSelector=app.kubernetes.io%2Fname%3Ddeepspeed-operator"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def simulated(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with our kind, simulated nodes, and no installed operator at work."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
