@@ -4,7 +4,8 @@ OPERATOR_BASE ?=
 WORKER_BASE ?=
 WORKER_BUILD_BASE ?=
 REGISTRY ?=
+IMAGES ?= operator worker
 
-images: $(SYNCED) ## Build the operator's and the worker's image; REGISTRY=r pushes them there. OPERATOR_BASE= WORKER_BASE= WORKER_BUILD_BASE=
-	$(PYTHON) -m tests.images release operator worker --registry "$(REGISTRY)" --operator-base "$(OPERATOR_BASE)" \
+images: $(SYNCED) ## Build the operator's and the worker's image; REGISTRY=r pushes them there. IMAGES= OPERATOR_BASE= WORKER_BASE= WORKER_BUILD_BASE=
+	$(PYTHON) -m tests.images release $(IMAGES) --registry "$(REGISTRY)" --operator-base "$(OPERATOR_BASE)" \
 		--worker-base "$(WORKER_BASE)" --worker-build-base "$(WORKER_BUILD_BASE)"
