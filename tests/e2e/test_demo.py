@@ -1,13 +1,16 @@
 """What a newcomer tries first: the demo, and the examples as they are."""
 
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 
+from tests.cluster.cluster import Cluster
 from tests.e2e.installation import Operator
 from tests.e2e.kube import Namespace
 
@@ -24,14 +27,29 @@ def assert_falls(found: list[float]) -> None:
     assert found[-1] < found[0] / 2
 
 
-def test_demo_trains_and_explains_what_it_refuses(operator: Operator) -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.demo"], cwd=ROOT, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("where", ["local", "current"])
+def test_demo_trains_and_explains_what_it_refuses(
+    cluster: Cluster, operator: Operator, image: Callable[[str], str], where: str
+) -> None:
+    """On the cluster of this machine; and as on a user's own: of that the demo knows what the environment says."""
+    command, variables = [sys.executable, "-m", "tests.demo"], dict(os.environ, CLUSTER=where)
+    if where == "current":
+        images = [f"{name.upper()}_IMAGE={image(name)}" for name in ("operator", "worker")]
+        command = ["make", "demo", "CLUSTER=current", *images]
+        del variables["CLUSTER"]
+        variables.pop("MAKEFLAGS", None)  # of the `make test` that runs this
+        variables |= {"KUBECONFIG": str(cluster.kubeconfig), "PATH": f"{cluster.bin}:{variables['PATH']}"}
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    ending = done.stdout.partition("Losses\n")[2]
+    training, _, ending = done.stdout.partition("Losses\n")
+    _, _, conditions = training.partition("Conditions\n")
+    for condition in ("Accepted", "Complete"):
+        assert re.search(rf"^ +{condition} +True ", conditions, re.MULTILINE), done.stdout
     assert_falls(losses(ending, rank=0))
     assert_falls(losses(ending, rank=1))
-    assert re.search(r"^quickstart +Complete +2 ", done.stdout, re.MULTILINE)
+    assert re.search(r"^quickstart +Complete +2 ", training, re.MULTILINE)
     assert "32 ≠ 4 × 8 × 2" in ending
+    assert ("The cluster stays up." in ending) == (where == "local")
 
 
 def test_the_deepspeed_command_line_runs_the_same_program(make_namespace: Callable[..., Namespace]) -> None:
