@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.processes import run
+from tests.cluster.processes import CommandError, run
 from tests.demo import preparation
 from tests.e2e.installation import NAME, NAMESPACE, Operator
-from tests.e2e.kube import Job, Namespace
+from tests.e2e.kube import Job, Namespace, eventually
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts/deepspeed-operator"
@@ -148,14 +148,70 @@ def test_old_kubernetes_is_refused(helm: Path) -> None:
     ],
 )
 def test_operator_may_do_what_it_needs(cluster: Cluster, operator: Operator, question: str, answer: str) -> None:
+    assert may(cluster, f"system:serviceaccount:{NAMESPACE}:{NAME}", question, "default") == answer
+
+
+@pytest.mark.parametrize(
+    ("role", "question", "answer"),
+    [
+        ("edit", "create deepspeedjobs", "yes"),
+        ("edit", "patch deepspeedjobs", "yes"),
+        ("edit", "delete deepspeedjobs", "yes"),
+        ("edit", "update deepspeedjobs/status", "no"),
+        ("view", "get deepspeedjobs", "yes"),
+        ("view", "create deepspeedjobs", "no"),
+    ],
+)
+def test_who_may_edit_a_namespace_may_run_jobs_in_it(
+    cluster: Cluster, members: Namespace, role: str, question: str, answer: str
+) -> None:
+    assert may(cluster, f"has-{role}", question, members.name) == answer
+    assert may(cluster, f"has-{role}", question, "default") == "no"
+
+
+@pytest.fixture(scope="module")
+def members(cluster: Cluster, make_namespace: Callable[..., Namespace]) -> Namespace:
+    """A namespace with users that Kubernetes' own roles are bound to."""
+    namespace = make_namespace("members")
+    for role in ("edit", "view"):
+        binding = [role, f"--clusterrole={role}", f"--user=has-{role}", f"--namespace={namespace.name}"]
+        cluster.kubectl("create", "rolebinding", *binding)
+
+    def known() -> bool:
+        """The chart's roles are added to Kubernetes' own by a controller."""
+        answers = [may(cluster, f"has-{role}", "list deepspeedjobs", namespace.name) for role in ("edit", "view")]
+        return answers == ["yes", "yes"]
+
+    eventually(known, "roles that may list jobs", 20)
+    return namespace
+
+
+def may(cluster: Cluster, user: str, question: str, namespace: str) -> str:
+    """The API server's answer to `kubectl auth can-i VERB KIND[/SUBRESOURCE]`: yes or no."""
     verb, resource = question.split()
     kind, _, subresource = resource.partition("/")
-    command = ["kubectl", f"--kubeconfig={cluster.kubeconfig}", "auth", "can-i", verb, kind, "--namespace=default"]
-    options = [f"--subresource={subresource}", f"--as=system:serviceaccount:{NAMESPACE}:{NAME}"]
+    command = ["kubectl", f"--kubeconfig={cluster.kubeconfig}", "auth", "can-i", verb, kind, f"--namespace={namespace}"]
+    options = [f"--subresource={subresource}", f"--as={user}"]
     done = subprocess.run(
         [*command, *options], executable=cluster.bin / "kubectl", capture_output=True, text=True, check=False
     )
-    assert done.stdout.strip() == answer
+    return done.stdout.strip()
+
+
+def test_operator_runs_where_pod_security_is_restricted(cluster: Cluster, operator: Operator) -> None:
+    with pytest.raises(CommandError, match=r'violates PodSecurity "restricted'):
+        cluster.kubectl("run", "any", "--image=any", "--dry-run=server", f"--namespace={NAMESPACE}")
+    operator.settled()
+
+
+def test_metrics_are_served_by_the_charts_service(cluster: Cluster, operator: Operator) -> None:
+    path = f"/api/v1/namespaces/{NAMESPACE}/services/{NAME}-metrics:http/proxy/metrics"
+    operator.leader()
+    eventually(lambda: cluster.api.found(path), "metrics", 20)
+    served = cluster.api.request("GET", path)
+    assert "\ndeepspeed_operator_leader 1.0\n" in served
+    assert "\ndeepspeed_operator_queue_depth " in served
+    assert '\ndeepspeed_operator_api_writes_total{kind="Lease",verb="update"} ' in served
 
 
 def test_jobs_outlive_uninstallation(
