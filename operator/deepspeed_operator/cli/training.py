@@ -50,6 +50,7 @@ def train(attempt: Attempt, verdict: Judgement, directory: Directory) -> int:
     live = _Live(attempt, verdict, environments)
     agents.wait(live.look)
     words = _last_words(directory)
+    live.tell_version(words.get("deepspeed"))
     live.tell_transport(transport_of(words.get("transport")))
     live.tell_plan(measured_of(words.get("measured")))
     seconds = time.monotonic() - begun
@@ -112,6 +113,7 @@ class _Live:
         if self._runs and time.monotonic() >= self._next:
             self._next = time.monotonic() + _ASK_SECONDS
             state = state_of(self._addresses[0], self._port)
+            self.tell_version(state.get("deepspeed") if state else None)
             found = transport_of(state.get("transport")) if state else None
             # A peer's links may come before the version, which is in the first lines of rank 0's own report.
             if found is not None and (found.library or not found.links):
@@ -127,20 +129,29 @@ class _Live:
         _say(State.RUNNING, "the ranks run")
         for state, environment in zip(states, self._environments, strict=True):
             ranks = [rank for rank in objects_at(state, "ranks") if rank.get("rank") is not None]
-            self._version = state.get("deepspeed") or self._version
             names = ", ".join(f"rank {rank['rank']} pid {rank['pid']}" for rank in ranks) or "a launcher of its own"
             given = f" {DEVICES}={environment[DEVICES]}" if DEVICES in environment else ""
-            version = f" DeepSpeed {state['deepspeed']}" if state.get("deepspeed") else ""
-            _note(f"  node {state.get('index')}:{given}{version} {names}")
+            _note(f"  node {state.get('index')}:{given} {names}")
+        self.tell_version(states[0].get("deepspeed"))
+
+    def tell_version(self, version: object) -> None:
+        """Say once which DeepSpeed there is: the agent looks for it while the ranks start, and may find it after."""
+        if not isinstance(version, str) or not self._runs:
+            return
+        self._version = version
+        self._tell(f"  DeepSpeed {version}")
 
     def tell_transport(self, transport: Transport | None) -> None:
         """Say how the ranks are connected: agents learn it one after the other, and each line is said once."""
         if transport is not None:
             self._preflight = transport.bus_bandwidth
         for line in _transport_lines(self._spec, transport) if transport is not None else ():
-            if line not in self._told:
-                self._told.add(line)
-                _note(line)
+            self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            _note(line)
 
     def tell_plan(self, measured: Measured | None) -> None:
         """Say once how the first steps compare with their plan."""

@@ -365,6 +365,18 @@ def test_a_job_with_a_model_says_once_what_its_first_steps_took(start: Start, tm
     assert 0.02 <= float(said) < 0.2
 
 
+def test_a_deepspeed_that_is_found_late_is_told_all_the_same(start: Start, tmp_path: Path) -> None:
+    """A file system may take longer to list the packages than the ranks to start."""
+    slow = "import sys, time\nif 'find_spec' in sys.orig_argv[-1]: time.sleep(1.5)"
+    users = Path(installed(tmp_path / "users", sitecustomize=slow))
+    (users / "deepspeed-0.19.8.dist-info").mkdir()
+    path = {"PYTHONPATH": f"{ROOT / 'operator'}:{users}"}
+    ended = start("import time; time.sleep(4)", environment=path, nodes=2, slotsPerNode=1).end()
+    assert ended.code == 0, ended.output
+    assert ended.output.count("DeepSpeed 0.19.8\n") == 1
+    assert ended.output.index("the ranks run") < ended.output.index("DeepSpeed 0.19.8")
+
+
 def test_out_of_memory_says_what_was_predicted_and_what_would_fit(start: Start) -> None:
     words = "CUDA out of memory. Tried to allocate 1.95 GiB. GPU 0 has a total capacity of 79.11 GiB."
     program = f"class OutOfMemoryError(RuntimeError): pass\nraise OutOfMemoryError({words!r})"
