@@ -100,13 +100,13 @@ class ModelFacts(Model):
         default=None, description="Width of the residual stream. Unset: as for layers. Example: 4096"
     )
     intermediate_size: Width | None = Field(
-        default=None, description="Width inside the MLP. Unset: the one by which parameters come out."
+        default=None, description="Width inside the MLP. Unset: assumed to be the one by which parameters come out."
     )
     heads: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        default=None, description="Attention heads. Unset: one for each 128 of hiddenSize."
+        default=None, description="Attention heads. Unset: assumed to be one for each 128 of hiddenSize."
     )
     key_value_heads: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        default=None, description="Heads of keys and values. Unset: as many as heads."
+        default=None, description="Heads of keys and values. Unset: assumed to be as many as heads."
     )
     vocabulary: Width | None = Field(
         default=None, description="Tokens of the vocabulary. Unset: as for layers. Example: 32000"

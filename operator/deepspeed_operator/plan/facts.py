@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from deepspeed_operator.api.facts import AttentionKernel, FrozenType, Lora, ModelFacts, Quantization
 from deepspeed_operator.api.facts import Experts as DeclaredExperts
@@ -10,6 +10,7 @@ from deepspeed_operator.plan.model import (
     Attention,
     Experts,
     Fact,
+    Guess,
     Model,
     Module,
     Shape,
@@ -24,6 +25,10 @@ from deepspeed_operator.plan.model import (
 _WIDTHS: Final[Mapping[FrozenType, float]] = {FrozenType.FP32: 4, FrozenType.FP16: 2, FrozenType.BF16: 2}
 # bitsandbytes stores int8 with a scale a row, NF4 with an fp32 scale for each 64 numbers.
 _QUANTIZED: Final[Mapping[Quantization, float]] = {Quantization.INT8: 1.0, Quantization.NF4: 0.5 + 4 / 64}
+# Numbers of an attention head: usually, and at most and at least among the models that are trained today.
+_HEAD: Final = 128
+_WIDEST: Final = 256
+_NARROWEST: Final = 64
 # Without a word, no sample is assumed to be longer, whatever the model could take.
 _USUAL_SEQUENCE: Final = 4096
 
@@ -37,7 +42,9 @@ def model_of(facts: ModelFacts) -> Model:
                 f"parameters {facts.parameters} contradict fromConfig, which has {model.parameters}"
             )
     elif facts.parameters is not None:
-        model = replace(declared(facts.parameters), shape=_shape(facts))
+        shape = _shape(facts)
+        guesses = tuple(_guesses(facts, facts.parameters, shape)) if shape is not None else ()
+        model = replace(declared(facts.parameters), shape=shape, guesses=guesses)
     else:
         raise UnknownModelError("neither parameters nor fromConfig is given: write one of them")
     if facts.experts is not None:
@@ -55,11 +62,36 @@ def _shape(facts: ModelFacts) -> Shape | None:
     layers, hidden, vocabulary = facts.layers, facts.hidden_size, facts.vocabulary
     if layers is None or hidden is None or vocabulary is None or facts.parameters is None:
         return None
-    heads = facts.heads or max(1, hidden // 128)
+    heads = facts.heads or max(1, hidden // _HEAD)
     keys = hidden // heads * (facts.key_value_heads or heads)
-    inner = (facts.parameters - 2 * vocabulary * hidden) // layers - 2 * hidden * (hidden + keys)
-    intermediate = facts.intermediate_size or max(hidden, inner // (3 * hidden))
+    intermediate = facts.intermediate_size or _intermediate(
+        facts.parameters - 2 * vocabulary * hidden, layers, hidden, keys
+    )
     return Shape(layers, hidden, intermediate, heads, vocabulary, queries=hidden, keys=keys)
+
+
+def _intermediate(parameters: int, layers: int, hidden: int, keys: int) -> int:
+    """Return the width inside the MLP by which the parameters of all layers come out."""
+    return max(hidden, (parameters // layers - 2 * hidden * (hidden + keys)) // (3 * hidden))
+
+
+def _guesses(facts: ModelFacts, parameters: int, shape: Shape) -> Iterator[Guess]:
+    """Yield what is not told of a shape: heads of 64 to 256, of keys and values at least one, and embeddings tied."""
+    hidden, groups = shape.hidden, facts.key_value_heads
+    few, many = facts.heads or max(1, hidden // _WIDEST), facts.heads or max(1, hidden // _NARROWEST)
+    least, most = (min(hidden, hidden // each * (groups or 1)) for each in (many, few))
+    if facts.heads is None:
+        widths = (least, most) if groups is not None else (shape.keys, shape.keys)
+        yield Guess("heads", {"heads": few, "keys": widths[0]}, {"heads": many, "keys": widths[1]})
+    if groups is None:
+        yield Guess("keyValueHeads", {"keys": least}, {"keys": hidden})
+    if facts.intermediate_size is None:
+        ends = shape.vocabulary * hidden
+        narrow, wide = (
+            _intermediate(parameters - matrices * ends, shape.layers, hidden, keys)
+            for matrices, keys in ((2, hidden if groups is None else most), (1, least))
+        )
+        yield Guess("intermediateSize", {"intermediate": narrow}, {"intermediate": wide})
 
 
 def _experts(facts: ModelFacts, declared: DeclaredExperts) -> Experts:
@@ -144,7 +176,7 @@ def _facts(facts: ModelFacts, model: Model) -> Iterator[Fact]:
     usage = model.usage
     trained_is_said = facts.lora is not None or facts.trainable_parameters is not None
     if facts.from_config is None and model.shape is not None:
-        yield from (Fact(name, value, Source.DECLARED) for name, value in _declared_shape(facts))
+        yield from _facts_of(model.shape, facts)
     if facts.experts is not None:
         words = f"{facts.experts.count} in each of {facts.experts.layers} layers, {facts.experts.top_k} for a token"
         yield Fact("experts", words, Source.DECLARED)
@@ -158,9 +190,14 @@ def _facts(facts: ModelFacts, model: Model) -> Iterator[Fact]:
         yield Fact("bytes of a frozen parameter", round(usage.frozen_width, 3), Source.DECLARED)
 
 
-def _declared_shape(facts: ModelFacts) -> Iterator[tuple[str, Any]]:
-    given = {"layers": facts.layers, "hidden size": facts.hidden_size, "vocabulary": facts.vocabulary}
-    yield from given.items()
+def _facts_of(shape: Shape, facts: ModelFacts) -> Iterator[Fact]:
+    yield Fact("layers", shape.layers, Source.DECLARED)
+    yield Fact("hidden size", shape.hidden, Source.DECLARED)
+    yield Fact("vocabulary", shape.vocabulary, Source.DECLARED)
+    yield Fact("heads", shape.heads, _source(facts.heads is not None))
+    groups = shape.keys * shape.heads // shape.queries
+    yield Fact("keyValueHeads", groups, _source(facts.key_value_heads is not None))
+    yield Fact("intermediateSize", shape.intermediate, _source(facts.intermediate_size is not None))
 
 
 def _source(said: bool) -> Source:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.plan.memory import Memory, memory
-from deepspeed_operator.plan.model import Attention, Model
+from deepspeed_operator.plan.model import Attention, Guess, Model
 from deepspeed_operator.plan.units import gib
 from deepspeed_operator.plan.unproven import OTHER_OPTIMIZERS, device_of
 from deepspeed_operator.plan.wrappers import Optimizer, optimizer_of
@@ -109,8 +109,24 @@ def _open_facts(case: _Case) -> Iterator[_OpenFact]:
         yield _OpenFact("sequenceLength", lambda case: case.used(sequence=1), lambda case: case.used(sequence=longest))
     if model.assumes("trainableParameters"):
         yield _OpenFact("trainableParameters", _frozen, _same)
+    yield from map(_guessed, model.guesses)
     if case.optimizer.assumed:
         yield _OpenFact("the optimizer", lambda case: replace(case, optimizer=_STATELESS), _same)
+
+
+def _guessed(guess: Guess) -> _OpenFact:
+    """Which end of it needs more depends on the rest: in fp32 fewer heads of keys keep more."""
+
+    def ends(case: _Case) -> tuple[_Case, _Case]:
+        shape = case.model.shape
+        assert shape is not None, "what is guessed is of a shape"
+        few, many = (replace(case.model, shape=replace(shape, **end)) for end in (guess.few, guess.many))
+        return replace(case, model=few), replace(case, model=many)
+
+    def needed(case: _Case) -> int:
+        return case.memory().needed
+
+    return _OpenFact(guess.name, lambda case: min(ends(case), key=needed), lambda case: max(ends(case), key=needed))
 
 
 _STATELESS: Final = Optimizer("without states", 0)

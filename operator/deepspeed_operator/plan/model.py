@@ -66,6 +66,15 @@ class Shape:
         return self.queries // self.heads if name == "head" else getattr(self, name)
 
 
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A fact of a shape that nobody told: what else of it may be, one end and the other."""
+
+    name: str
+    few: Mapping[str, int]
+    many: Mapping[str, int]
+
+
 class Attention(StrEnum):
     """How attention is computed. SDPA stands for kernels that keep no scores: flash and memory-efficient ones."""
 
@@ -130,6 +139,7 @@ class Model:
     trainable: int | None = None
     usage: Usage = Usage()
     experts: Experts | None = None
+    guesses: tuple[Guess, ...] = ()
 
     @property
     def passed(self) -> float:
