@@ -22,13 +22,13 @@ def start_registry(layout: Layout) -> str:
 
     It is apart from the cluster, which may be brought up during a push, and its storage stays when it goes down.
     """
-    records = layout.registry / "processes"
+    records, log = layout.registry / "processes", layout.registry / "registry.log"
     if not processes.is_alive(records, "registry"):
         network.bridge_up()
         cgroups.remove(REGISTRY_CGROUP)
         cgroups.create(REGISTRY_CGROUP)
         layout.registry.mkdir(parents=True, exist_ok=True)
-        config, log = layout.registry / "config.json", layout.registry / "registry.log"
+        config = layout.registry / "config.json"
         content = {
             "version": 0.1,
             "log": {"level": "warn", "accesslog": {"disabled": True}},
@@ -41,7 +41,7 @@ def start_registry(layout: Layout) -> str:
         collect = "docker-registry garbage-collect $0 >/dev/null 2>&1; exec docker-registry serve $0"
         command = ["sh", "-c", collect, str(config)]
         processes.start("registry", command, records=records, log=log, cgroup=REGISTRY_CGROUP)
-        wait_for("the registry", _registry_answers, seconds=60, log=log)
+    wait_for("the registry", _registry_answers, seconds=60, log=log)
     return REGISTRY_ADDRESS
 
 
