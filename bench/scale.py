@@ -2,9 +2,9 @@
 
 Both are measured by the API server's audit log, from the first request to the last pod's creation. They take turns, so
 that both meet the same machine. The client has 32 requests under way, the operator more: of a busy API server, each
-gets by what it asks. A client with 128 takes two thirds of the time.
+gets by what it asks. A client with 128 takes two thirds of the time: `--client-requests 128`.
 
-    uv run python -m bench.scale [--jobs 200] [--nodes 8] [--rounds 2] [--qps 500]
+    uv run python -m bench.scale [--jobs 200] [--nodes 8] [--rounds 2] [--qps 500] [--client-requests 32]
 """
 
 import argparse
@@ -34,7 +34,6 @@ from tests.faults.replica import Replica, eventually
 
 ROOT = Path(__file__).parents[1]
 GOAL = 1.5
-IN_FLIGHT = 32
 
 Json = dict[str, Any]
 
@@ -56,9 +55,9 @@ class Cost:
 class Bench:
     """Turns of the operator and of the bare client, each in a namespace of its own."""
 
-    def __init__(self, cluster: Cluster, jobs: int, nodes: int, qps: float) -> None:
+    def __init__(self, cluster: Cluster, jobs: int, nodes: int, *, qps: float, client_requests: int) -> None:
         self._cluster = cluster
-        self._jobs, self._nodes, self._qps = jobs, nodes, qps
+        self._jobs, self._nodes, self._qps, self._client_requests = jobs, nodes, qps, client_requests
         self._pods: list[Json] = []
 
     def operator(self) -> float:
@@ -74,7 +73,7 @@ class Bench:
             try:
                 idle = Cost.of(replica.pid)
                 jobs = [manifest(f"job-{number}", self._nodes) for number in range(self._jobs)]
-                asyncio.run(post_all(self._cluster.kubeconfig, f"{GROUP}/namespaces/{namespace}/deepspeedjobs", jobs))
+                self._post(f"{GROUP}/namespaces/{namespace}/deepspeedjobs", jobs)
                 running = 'deepspeed_operator_jobs{state="Running"}'
                 replica.eventually(lambda: replica.metric(running) == self._jobs, 400, every=1)
                 return self._report(namespace, replica, idle)
@@ -84,12 +83,15 @@ class Bench:
     def bare_client(self) -> float:
         """Seconds from the first pod's creation to the last one's."""
         with self._namespace() as namespace:
-            asyncio.run(post_all(self._cluster.kubeconfig, f"/api/v1/namespaces/{namespace}/pods", self._pods))
+            self._post(f"/api/v1/namespaces/{namespace}/pods", self._pods)
             made = [event.time for event in self._audit(namespace) if creates_pod(event)]
             assert len(made) == len(self._pods), f"{len(made)} pods"
             seconds = between(min(made), max(made))
             print(f"client   {seconds:6.2f} s to the last pod", flush=True)
             return seconds
+
+    def _post(self, path: str, bodies: list[Json]) -> None:
+        asyncio.run(post_all(self._cluster.kubeconfig, path, bodies, self._client_requests))
 
     def _report(self, namespace: str, replica: Replica, idle: Cost) -> float:
         used, events = Cost.of(replica.pid), self._audit(namespace)
@@ -129,8 +131,8 @@ class Bench:
         return [event for event in self._cluster.audit_events() if event.namespace == namespace and event.code < 300]
 
 
-async def post_all(kubeconfig: Path, path: str, bodies: list[Json]) -> None:
-    """Post the objects as fast as the server takes them, 32 at a time."""
+async def post_all(kubeconfig: Path, path: str, bodies: list[Json], at_a_time: int) -> None:
+    """Post the objects as fast as the server takes them, so many at a time."""
     connection = await connect(str(kubeconfig))
     pending = iter([json.dumps(body).encode() for body in bodies])
     headers = {"Content-Type": "application/json", **await connection.authorization()}
@@ -141,8 +143,8 @@ async def post_all(kubeconfig: Path, path: str, bodies: list[Json]) -> None:
                 response.raise_for_status()
                 await response.read()
 
-    async with connection.session(IN_FLIGHT, headers) as session:
-        await asyncio.gather(*(post(session) for _ in range(IN_FLIGHT)))
+    async with connection.session(at_a_time, headers) as session:
+        await asyncio.gather(*(post(session) for _ in range(at_a_time)))
 
 
 def creates_pod(event: AuditEvent) -> bool:
@@ -172,13 +174,14 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--qps", type=float, default=Settings().qps, help="the operator's limit of writes a second")
+    parser.add_argument("--client-requests", type=int, default=32, help="how many the client has under way")
     given = parser.parse_args()
     cluster = Cluster()
     cluster.up()
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
     # A few more than needed: pods of others may be on some.
     cluster.kwok(nodes=-(-given.jobs * given.nodes // ACCELERATORS) + 2)
-    bench = Bench(cluster, given.jobs, given.nodes, given.qps)
+    bench = Bench(cluster, given.jobs, given.nodes, qps=given.qps, client_requests=given.client_requests)
     print(f"{given.jobs} jobs of {given.nodes} pods, the operator writes at most {given.qps:g} times a second")
     operator: list[float] = []
     client: list[float] = []
