@@ -28,6 +28,7 @@ from deepspeed_operator.cli.sources import STDIN, Content, Item, read, values
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import judge_of
+from deepspeed_operator.plan.configured import configured
 from deepspeed_operator.plan.jobs import pod_limit
 from deepspeed_operator.plan.model import Fact, Source, UnknownModelError
 from deepspeed_operator.plan.reading import setup_of
@@ -159,7 +160,7 @@ def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Plann
         accumulation=batch.accumulation,
         world=world,
         around=around,
-        facts=(*model.facts, *around.facts, *precision(config), *assumed),
+        facts=(*model.facts, *configured(setup), *around.facts, *precision(config), *assumed),
         version=report.version,
         gpus=ranks.gpus,
         device=ranks.name,

@@ -14,6 +14,7 @@ class Source(StrEnum):
 
     DECLARED = "Declared"
     HUGGING_FACE_CONFIG = "HuggingFaceConfig"
+    DS_CONFIG = "DsConfig"
     NODE_LABELS = "NodeLabels"
     MEASURED = "Measured"
     ASSUMED = "Assumed"

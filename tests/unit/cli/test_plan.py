@@ -64,6 +64,18 @@ def affinity(*products: str) -> dict[str, Any]:
 A100_40G = "NVIDIA-A100-SXM4-40GB"
 
 
+def test_what_the_configuration_says_has_its_own_source_and_an_optimizer_of_the_script_is_assumed() -> None:
+    found = sources(recorded(json.dumps(CONFIG), "--parameters", "7e9", "--slots", 8))
+    assert found["precision"] == ("bf16", "DsConfig")
+    scripts = {key: value for key, value in CONFIG.items() if key != "optimizer"}
+    told = sources(
+        recorded(json.dumps({**scripts, "optimizer": {"type": "Lion"}}), "--parameters", "7e9", "--slots", 8)
+    )
+    assert told["optimizer"] == ("FusedLion", "DsConfig")
+    assumed = sources(recorded(json.dumps(scripts), "--parameters", "7e9", "--slots", 8))
+    assert assumed["optimizer"] == ("torch.optim.AdamW", "Assumed")
+
+
 @pytest.mark.parametrize("template", [selector(A100_40G), affinity(A100_40G)], ids=["selector", "affinity"])
 def test_a_gpu_that_the_template_demands_is_the_one_that_is_planned(template: dict[str, Any]) -> None:
     found = recorded(job(template=template))
