@@ -160,8 +160,8 @@ def test_the_fabrics_devices_are_requested_where_the_template_brings_none(resour
 @pytest.mark.parametrize(
     ("limits", "pages"),
     [
-        ({"memory": "64Gi"}, "5120Mi"),
-        ({"cpu": 8}, "5120Mi"),
+        ({"memory": "64Gi"}, "5Gi"),
+        ({"cpu": 8}, "5Gi"),
         ({}, None),  # the API server refuses huge pages without cpu or memory
         ({"memory": "64Gi", "hugepages-2Mi": 0}, 0),
         ({"memory": "64Gi", "vpc.amazonaws.com/efa": 32}, None),
