@@ -79,7 +79,8 @@ def elsewhere(tmp_path: Path) -> Iterator[Registry]:
 def make_images(
     variables: dict[str, str], environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    inherited = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}  # of a `make test`
+    # As a user's first make, which a `make test` above it would change: its flags, and a last line of its own.
+    inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     command = ["make", "images", *(f"{name}={value}" for name, value in variables.items())]
     return subprocess.run(
         command, cwd=ROOT, env={**inherited, **(environment or {})}, capture_output=True, text=True, check=False
