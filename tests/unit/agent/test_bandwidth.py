@@ -36,7 +36,6 @@ def init_process_group(backend, timeout):
 def get_rank(): return int(os.environ["RANK"])
 def all_reduce(data, op=None):
     if op is None: time.sleep(data.values[0] * 4 / 4e9)
-def destroy_process_group(): pass
 """
 
 
