@@ -9,6 +9,7 @@ from deepspeed_operator.plan.precision import Precision
 _TERA: Final = 10**12
 _GIGA: Final = 10**9
 _MIB: Final = 2**20
+_ALIKE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,10 @@ class Device:
     memory_rate: float
     interconnect: float
     half: Precision
+
+    def has(self, memory: int) -> bool:
+        """Whether a whole one may be said to have so many bytes: what the driver keeps for itself is not among them."""
+        return abs(memory - self.memory) < _ALIKE * self.memory
 
 
 # Of the data sheet's bandwidth, what NCCL reached between two H100s: 292 of 450 GB/s.
@@ -57,15 +62,13 @@ DEVICES: Final = {
         _device("T4-16G", 15_360, (65, 8.1), 0.32, _PCIE_3),
     )
 }
-# What the driver keeps for itself is not among what a program is told.
-_ALIKE: Final = 0.05
 
 
 def device_named(name: str | None, memory: int | None) -> Device | None:
     """Return the device that the driver names so, such as NVIDIA H100 80GB HBM3; None for another, or for a part."""
     words = re.split(r"[^A-Z0-9]+", (name or "").upper())
     kin = (device for device in DEVICES.values() if device.name.partition("-")[0] in words and "MIG" not in words)
-    return next((device for device in kin if abs(device.memory - (memory or 0)) < _ALIKE * device.memory), None)
+    return next((device for device in kin if device.has(memory or 0)), None)
 
 
 # Where nothing is said of the GPU.

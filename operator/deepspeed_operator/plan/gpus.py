@@ -22,8 +22,6 @@ from deepspeed_operator.plan.world import world_of
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _MIB: Final = 2**20
-# What drivers keep for themselves is not among what a label tells.
-_ALIKE: Final = 0.05
 # Labels with any other value say that pods share a GPU, or that it is cut: what a whole one has tells nothing.
 _SHARED: Final = (
     ("nvidia.com/gpu.sharing-strategy", "none"),
@@ -102,8 +100,7 @@ class Gpu:
     def is_whole(self) -> bool:
         """Whether the data sheet is of it, links included: it is no PCIe card of a kind with NVLink, and no share."""
         device = self.device
-        alike = device is not None and abs(self.memory - device.memory) < _ALIKE * device.memory
-        return alike and "PCIE" not in self.name.upper()
+        return device is not None and device.has(self.memory) and "PCIE" not in self.name.upper()
 
 
 @dataclass(frozen=True, slots=True)
