@@ -1,6 +1,5 @@
 """What a newcomer tries first: the demo, and the examples as they are."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import yaml
 from tests.cluster.cluster import Cluster
 from tests.e2e.installation import Operator
 from tests.e2e.kube import Namespace
+from tests.images.commands import without_make
 
 ROOT = Path(__file__).parents[2]
 LOSS = re.compile(r"rank (\d) epoch \d step \d+ loss (\d+\.\d+)")
@@ -32,12 +32,11 @@ def test_demo_trains_and_explains_what_it_refuses(
     cluster: Cluster, operator: Operator, image: Callable[[str], str], where: str
 ) -> None:
     """On the cluster of this machine; and as on a user's own: of that the demo knows what the environment says."""
-    command, variables = [sys.executable, "-m", "tests.demo"], dict(os.environ, CLUSTER=where)
+    command, variables = [sys.executable, "-m", "tests.demo"], {**without_make(), "CLUSTER": where}
     if where == "current":
         images = [f"{name.upper()}_IMAGE={image(name)}" for name in ("operator", "worker")]
         command = ["make", "demo", "CLUSTER=current", *images]
         del variables["CLUSTER"]
-        variables.pop("MAKEFLAGS", None)  # of the `make test` that runs this
         variables |= {"KUBECONFIG": str(cluster.kubeconfig), "PATH": f"{cluster.bin}:{variables['PATH']}"}
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -53,3 +53,11 @@ def step(name: str) -> Generator[None]:
 
 def say(text: str) -> None:
     print(f"images: {text}", file=sys.stderr, flush=True)
+
+
+def without_make() -> dict[str, str]:
+    """Return this process' variables but those of a `make test` above it, for a make that is a user's first.
+
+    Else it would have that one's flags, and a last line that says which directory it leaves.
+    """
+    return {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}

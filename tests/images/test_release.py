@@ -1,7 +1,6 @@
 """`make images` for another registry and on another base, as for a cluster elsewhere."""
 
 import json
-import os
 import socket
 import ssl
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from tests.cluster import build
 from tests.cluster.processes import wait_for
 from tests.images import bases
-from tests.images.commands import run
+from tests.images.commands import run, without_make
 from tests.images.images import make
 from tests.images.recipes import Image
 from tests.images.settings import ROOT
@@ -79,12 +78,9 @@ def elsewhere(tmp_path: Path) -> Iterator[Registry]:
 def make_images(
     variables: dict[str, str], environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    # As a user's first make, which a `make test` above it would change: its flags, and a last line of its own.
-    inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     command = ["make", "images", *(f"{name}={value}" for name, value in variables.items())]
-    return subprocess.run(
-        command, cwd=ROOT, env={**inherited, **(environment or {})}, capture_output=True, text=True, check=False
-    )
+    given = {**without_make(), **(environment or {})}
+    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
 
 
 def test_an_image_is_pushed_where_one_says(elsewhere: Registry) -> None:
