@@ -37,8 +37,9 @@ test: ## Everything: lint, types, unit tests, then the tests on a cluster made h
 	@rm -f $(DSJ_TIMING)
 	@$(call timed,uv sync,$(MAKE) --no-print-directory $(SYNCED))
 	@$(call timed,lint,$(MAKE) --no-print-directory lint)
+	@$(call timed,tests without a cluster,$(MAKE) --no-print-directory unit)
 	$(PYTHON) -m tests.timing build
-	.venv/bin/pytest -p tests.timing $(UNIT) $(CLUSTER_TESTS) $(LAST)
+	.venv/bin/pytest -p tests.timing -p tests.beside -n 2 $(CLUSTER_TESTS) $(LAST)
 
 check: lint unit ## Fast, without a cluster: lint, format, types, layers, the agent's Python version, unit tests.
 
@@ -50,8 +51,9 @@ lint: $(SYNCED)
 	.venv/bin/vermin --target=3.8- --violations --no-tips operator/deepspeed_operator/agent
 	git ls-files -z '*.py' '*.go' '*.sh' '*.mk' | xargs -0 awk 'FNR == 401 { print FILENAME ": over 400 lines"; bad = 1 } END { exit bad }'
 
+# More of them at once than a small machine has processors: many wait for what they started.
 unit: $(SYNCED)
-	.venv/bin/pytest $(UNIT)
+	.venv/bin/pytest -n 4 $(UNIT)
 
 generate: $(SYNCED) ## Write again what is generated: the CRD (crds/, chart, dsjob), examples, golden files.
 	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd > crds/deepspeedjobs.yaml

@@ -1,8 +1,8 @@
-"""Says where the time of `make test` went: what is before the tests, the tests by directory, and all of it.
+"""Says where the time of `make test` went: what is before the cluster's tests, these by directory, and all of it.
 
-`python -m tests.timing build` makes what the cluster tests need and notes how long each part took; the same module,
-as a pytest plugin (`-p tests.timing`), prints those notes and its own below the test results, and the seconds that a
-test measured and noted with `record_property`.
+`python -m tests.timing build` makes what the tests need and notes how long each part took; the same module, as a
+pytest plugin (`-p tests.timing`), prints those notes and its own below the test results, and the seconds that a test
+measured and noted with `record_property`.
 """
 
 import os
@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.beside import BESIDE
+
+# What went on beside others is not added up.
+_AT_ONCE = "  at once: "
 _LOADED = time.time()
 _BY_DIRECTORY: dict[str, float] = defaultdict(float)
 _MEASURED: list[tuple[str, object]] = []
@@ -24,7 +28,8 @@ def notes() -> Path | None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _BY_DIRECTORY["/".join(Path(report.nodeid.split("::")[0]).parts[:2])] += report.duration
+    directory = "/".join(Path(report.nodeid.split("::")[0]).parts[:2])
+    _BY_DIRECTORY[f"{_AT_ONCE if directory == BESIDE else ''}{directory}"] += report.duration
     if report.when == "teardown":
         _MEASURED.extend(report.user_properties)
 
@@ -34,7 +39,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     before = [line.split("\t") for line in file.read_text().splitlines()] if file and file.exists() else []
     rows = [*((name, float(seconds)) for name, seconds in before), *_BY_DIRECTORY.items()]
     total = time.time() - float(os.environ.get("DSJ_BEGAN", _LOADED))
-    rows += [("everything between these", total - sum(seconds for _, seconds in rows)), ("in all", total)]
+    apart = sum(seconds for name, seconds in rows if not name.startswith(_AT_ONCE))
+    rows += [("everything between these", total - apart), ("in all", total)]
     terminalreporter.section("where the time went")
     for name, seconds in rows:
         terminalreporter.write_line(f"{seconds:8.1f} s  {name}")
@@ -48,11 +54,12 @@ def build() -> None:
     from tests.demo import preparation
 
     file = notes()
+    begin = time.monotonic()
+    parts = preparation.take(preparation.STEPS)
     with file.open("a") if file else sys.stdout as output:
-        for name, step in preparation.STEPS.items():
-            begin = time.monotonic()
-            step()
-            output.write(f"{name}\t{time.monotonic() - begin:.1f}\n")
+        output.write(f"build\t{time.monotonic() - begin:.1f}\n")
+        for name, seconds in parts.items():
+            output.write(f"{_AT_ONCE}{name}\t{seconds:.1f}\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import debian
 from tests.cluster.processes import CommandError, run
 from tests.cluster.settings import KUBERNETES_VERSION, Layout
 
@@ -33,6 +34,7 @@ _KUBE_NAMES = (
     "kube-proxy",
     "kubectl",
 )
+_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 # What has to be on the machine besides, and the Debian package that brings it.
 _PACKAGES = {
     "runc": "runc",
@@ -43,7 +45,7 @@ _PACKAGES = {
     "mount": "mount",
     "openssl": "openssl",
     "docker-registry": "docker-registry",
-    "/etc/ssl/certs/ca-certificates.crt": "ca-certificates",
+    _AUTHORITIES: "ca-certificates",
 }
 
 
@@ -86,22 +88,8 @@ def build(layout: Layout) -> Path:
 
 
 def install_packages() -> None:
-    """Debian's packages, only those whose program is not here.
-
-    Services of theirs are not started: the cluster runs its own.
-    """
-    _apt(
-        {package for program, package in _PACKAGES.items() if not shutil.which(program) and not Path(program).exists()}
-    )
-
-
-def _apt(packages: set[str]) -> None:
-    if not packages:
-        return
-    print(f"installing {' '.join(sorted(packages))}", flush=True)
-    quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    run(["apt-get", "update", "-qq"], env=quiet)
-    run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *sorted(packages)], env=quiet, timeout=1200)
+    """What Debian has of what the cluster runs."""
+    debian.ensure(_PACKAGES)
 
 
 def _digest(program: Program) -> str:
@@ -161,7 +149,7 @@ def _go(layout: Layout) -> str:
     toolchain = layout.cache / f"go{wanted}"
     if not toolchain.exists():
         if not installed:
-            _apt({"golang-go", "ca-certificates"})
+            debian.ensure({"go": "golang-go", _AUTHORITIES: "ca-certificates"})
         started = time.monotonic()
         _fetch_toolchain(wanted, toolchain)
         print(f"fetched go {wanted} in {time.monotonic() - started:.0f} s", flush=True)

@@ -68,8 +68,10 @@ def local() -> Environment:
     """Return a cluster on this machine: built, brought up and supplied with images as far as it is not yet."""
     # Imported here: CLUSTER=current builds nothing.
     from tests.cluster.cluster import Cluster
+    from tests.demo import preparation
     from tests.images import images
 
+    preparation.take(("cluster programs", "image worker", "image operator"))
     cluster = Cluster()
     cluster.up()
     operator, worker = images.ensure("operator"), images.ensure("worker")

@@ -1,10 +1,17 @@
 """What has to be built before a cluster can run jobs, each part cached by its content."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+from deepspeed_operator.dsconfig.versions import SUPPORTED
 from tests.cluster import build
 from tests.cluster.settings import CACHE, STATE, Layout
 from tests.images import images
+from tests.oracle import rootfs
+
+_AT_ONCE = 3
 
 
 def cluster_programs() -> None:
@@ -13,16 +20,24 @@ def cluster_programs() -> None:
     build.build(Layout(STATE, CACHE))
 
 
-def image(name: str) -> Callable[[], None]:
-    """Return a step that puts one image into the registry of this machine."""
-
-    def step() -> None:
-        images.ensure(name)
-
-    return step
-
-
-STEPS: Mapping[str, Callable[[], None]] = {
-    "build: cluster programs": cluster_programs,
-    **{f"build: image {name}": image(name) for name in images.NAMES},
+# The longest first.
+STEPS: Mapping[str, Callable[[], object]] = {
+    "cluster programs": cluster_programs,
+    **{f"image {name}": partial(images.ensure, name) for name in images.NAMES},
+    **{f"DeepSpeed {version}, to compare with": partial(rootfs.installed, version) for version in SUPPORTED},
 }
+
+
+def take(names: Collection[str]) -> dict[str, float]:
+    """Take these steps, and return how many seconds each took.
+
+    Some at once: downloads, unpacking and linkers leave processors idle.
+    """
+
+    def seconds(name: str) -> float:
+        begin = time.monotonic()
+        STEPS[name]()
+        return time.monotonic() - begin
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(names, pool.map(seconds, names), strict=True))

@@ -1,13 +1,13 @@
 """Other programs: installing them, running them, and saying how long a step took."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+
+from tests import debian
 
 # What must be there, and the package of Debian that brings it. The keyring is the one that signs the suite we build.
 _NEEDED = {
@@ -32,15 +32,7 @@ def run(command: Sequence[str], *, check: bool = True) -> str:
 
 
 def install_tools() -> None:
-    missing = [package for probe, package in _NEEDED.items() if not (shutil.which(probe) or Path(probe).exists())]
-    if not missing:
-        return
-    with step(f"install {' '.join(missing)}"):
-        os.environ["DEBIAN_FRONTEND"] = "noninteractive"
-        # Another build on this machine may hold apt's lock.
-        apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=600"]
-        run([*apt, "update"])
-        run([*apt, "install", "-y", "--no-install-recommends", *missing])
+    debian.ensure(_NEEDED)
 
 
 @contextmanager

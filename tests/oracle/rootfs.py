@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster.settings import CACHE
-from tests.images import images
+from tests.images import images, locks
 from tests.images.bases import TORCH
 from tests.images.buildah import buildah, container
 from tests.images.commands import run, step
@@ -20,6 +20,7 @@ _INSIDE = Path(__file__).parent / "inside"
 _OPERATOR = Path(__file__).parents[2] / "operator"
 # What DeepSpeed imports and its build needs, where Debian's packages of the image do not have it.
 _BESIDE = ("setuptools", "wheel", "ninja", "py-cpuinfo", "hjson", "msgpack", "einops")
+_OF_PIP = ("PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
 _AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 _ENTER = """
 root=$1 home=$2 inside=$3 operator=$4; shift 4
@@ -36,14 +37,10 @@ exec chroot $root "$@"
 
 def installed(version: str) -> None:
     """Install a version of DeepSpeed, and before it the root, where they are missing."""
-    beside = _directory("beside")
-    if not beside.exists():
-        _install(beside, _BESIDE)
-    target = _directory(version)
-    if not target.exists():
-        # Its setup imports torch; nothing is compiled.
-        alone = ["--no-deps", "--no-build-isolation", "--no-binary", "deepspeed"]
-        _install(target, [*alone, f"deepspeed=={version}"], _shim(version))
+    _install("beside", _BESIDE)
+    # Its setup imports torch; nothing is compiled.
+    alone = ["--no-deps", "--no-build-isolation", "--no-binary", "deepspeed"]
+    _install(version, [*alone, f"deepspeed=={version}"], _shim(version))
 
 
 def command(version: str, script: str, *arguments: str) -> list[str]:
@@ -62,26 +59,35 @@ def _directory(name: str) -> Path:
     return _HOME / f"{name}-{TORCH.key}"
 
 
-def _install(target: Path, what: Sequence[str], paths: Sequence[str] = ()) -> None:
-    unfinished = target.with_name(f"{target.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    pip = ["pip", "install", "--quiet", "--root-user-action=ignore", "--break-system-packages"]
-    settings = {name: value for name, value in os.environ.items() if name in {"PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT"}}
-    environment = {
-        **settings,
-        "PYTHONPATH": ":".join([*paths, f"/oracle/{_directory('beside').name}"]),
-        "DS_BUILD_OPS": "0",
-        "DS_ACCELERATOR": "cpu",
-    }
-    with step(f"oracle: install {target.name}"):
-        run(_entered([*pip, "--target", f"/oracle/{unfinished.name}", *what], environment))
-    unfinished.rename(target)
+def _install(name: str, what: Sequence[str], paths: Sequence[str] = ()) -> None:
+    target = _directory(name)
+    with locks.building(f"oracle-{name}"):
+        if target.exists():
+            return
+        unfinished = target.with_name(f"{target.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        pip = ["pip", "install", "--quiet", "--root-user-action=ignore", "--break-system-packages"]
+        own = {variable: os.environ[variable] for variable in _OF_PIP if variable in os.environ}
+        environment = {
+            **own,
+            "PYTHONPATH": ":".join([*paths, f"/oracle/{_directory('beside').name}"]),
+            "DS_BUILD_OPS": "0",
+            "DS_ACCELERATOR": "cpu",
+        }
+        with step(f"oracle: install {target.name}"):
+            run(_entered([*pip, "--target", f"/oracle/{unfinished.name}", *what], environment))
+        unfinished.rename(target)
 
 
 def _root() -> Path:
     root = _directory("root")
-    if root.exists():
-        return root
+    with locks.building("oracle-root"):
+        if not root.exists():
+            _copy_root(root)
+    return root
+
+
+def _copy_root(root: Path) -> None:
     image = images.make(TORCH)
     unfinished = root.with_name(f"{root.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -95,7 +101,6 @@ def _root() -> Path:
         if settings.exists():
             shutil.copy(settings, unfinished / "etc" / "pip.conf")
     unfinished.rename(root)
-    return root
 
 
 def _entered(command: Sequence[str], environment: dict[str, str]) -> list[str]:
@@ -103,7 +108,8 @@ def _entered(command: Sequence[str], environment: dict[str, str]) -> list[str]:
     settings = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "PIP_CERT": _AUTHORITIES, **environment}
     given = [f"{name}={value}" for name, value in settings.items()]
     cert = os.environ.get("PIP_CERT", _AUTHORITIES)
-    unshared = ["env", "-i", f"CERT={cert}", *given, "unshare", "--mount", "--propagation=private"]
+    # It gives way: in `make test` the tests on the cluster, which wait for each other's pods, go on beside it.
+    unshared = ["nice", "-n", "19", "env", "-i", f"CERT={cert}", *given, "unshare", "--mount", "--propagation=private"]
     return [*unshared, "sh", "-ec", _ENTER, "sh", str(_root()), str(_HOME), str(_INSIDE), str(_OPERATOR), *command]
 
 

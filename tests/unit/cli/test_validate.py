@@ -128,7 +128,7 @@ def test_the_command_line_stands_in_for_the_jobs_numbers(options: tuple[Any, ...
     assert len(said) == errors
 
 
-@pytest.mark.parametrize("name", ["cpu", *{known.name for known in ACCELERATORS.values()}])
+@pytest.mark.parametrize("name", ["cpu", *sorted({known.name for known in ACCELERATORS.values()})])
 def test_every_accelerator_has_its_option(name: str) -> None:
     assert judged("-", "--accelerator", name, stdin=FINE)["documents"][0]["accelerator"] == name
 
