@@ -1,5 +1,6 @@
 """The API server refuses, stalls, forgets and breaks off: the job comes up all the same."""
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -114,6 +115,26 @@ def test_a_deletion_that_nobody_watched_is_seen(replica: Replica, jobs: Jobs, pr
     assert jobs.status("stays")["failure"]["pod"] == "stays-1-1"
     assert replica.metric("deepspeed_operator_informer_relists_total") > relists
     replica.eventually(lambda: replica.metric('deepspeed_operator_jobs{state="Running"}') == 0, 45)
+
+
+def test_an_answer_that_comes_after_its_pods_end_does_not_bring_it_back(
+    replica: Replica, jobs: Jobs, proxy: Proxy
+) -> None:
+    """The pods are gone, and the watch has told so, before the answers to their deletion arrive."""
+
+    async def slow(request: Request, forward: Forward) -> Answer:
+        answer = await forward()
+        if request.method == "DELETE" and "/pods/" in request.path:
+            await asyncio.sleep(1)
+        return answer
+
+    replica.start()
+    jobs.apply()
+    replica.eventually(jobs.running, 30)
+    proxy.intercept = slow
+    jobs.change(runId="again")
+    replica.eventually(lambda: jobs.running() and jobs.status()["attempt"] == 2, 30)
+    assert jobs.pod_names() == ["pretrain-2-0", "pretrain-2-1"]
 
 
 def test_streams_that_are_cut_again_and_again(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:

@@ -11,6 +11,9 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.reconcile.pods import PodView
 
+# Pods whose end is remembered: more than go while a request waits for its answer.
+ENDS = 10_000
+
 
 class JobCache:
     """Jobs as last seen."""
@@ -57,6 +60,7 @@ class PodCache:
 
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self._pods: dict[Key, dict[str, PodView]] = {}
+        self._ends: dict[str, int] = {}  # versions by uid, the oldest first
         self._changed = changed
 
     def of_job(self, key: Key) -> tuple[PodView, ...]:
@@ -64,7 +68,9 @@ class PodCache:
         return tuple(sorted(self._pods.get(key, {}).values(), key=lambda pod: (pod.attempt, pod.index)))
 
     def put(self, pod: PodView) -> None:
-        """Keep the pod, unless a newer version of it is known; tell if anything but its version has changed."""
+        """Keep the pod, unless its end or a newer version is known; tell if anything but its version has changed."""
+        if int(pod.resource_version) < self._ends.get(pod.uid, 0):
+            return
         key = pod.namespace, pod.job_name
         siblings = self._pods.setdefault(key, {})
         known = siblings.get(pod.name)
@@ -73,6 +79,13 @@ class PodCache:
         siblings[pod.name] = pod = pod.after(known)
         if known is None or replace(known, resource_version=pod.resource_version) != pod:
             self._changed(key)
+
+    def ended(self, key: Key, name: str, uid: str, version: int) -> None:
+        """Forget the pod for good: what a request was answered before this version may arrive later."""
+        self._ends[uid] = version
+        if len(self._ends) > ENDS:
+            del self._ends[next(iter(self._ends))]
+        self.remove(key, name, uid)
 
     def remove(self, key: Key, name: str, uid: str) -> None:
         """Forget the pod, unless another one of its name has come meanwhile."""

@@ -72,7 +72,8 @@ class PodInformer:
             item: Json = event["object"]
             if event["type"] == "DELETED":
                 if view := projected(item):
-                    self._cache.remove((view.namespace, view.job_name), view.name, view.uid)
+                    key = view.namespace, view.job_name
+                    self._cache.ended(key, view.name, view.uid, int(view.resource_version))
             elif event["type"] != "BOOKMARK" and (view := projected(item)):
                 self._cache.put(view)
             self._progress(item["metadata"]["resourceVersion"])

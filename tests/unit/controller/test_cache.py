@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import ENV_INDEX, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB_NAME, LABEL_JOB_UID
-from deepspeed_operator.controller.cache import JobCache, PodCache
+from deepspeed_operator.controller.cache import ENDS, JobCache, PodCache
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.reconcile.pods import PodView, pod_view
 
@@ -129,3 +129,34 @@ def test_a_deletion_of_an_earlier_pod_of_the_name_is_ignored() -> None:
     cache.put(pod(9, uid="new"))
     cache.remove(KEY, "pretrain-1-0", "old")
     assert [each.uid for each in cache.of_job(KEY)] == ["new"]
+
+
+def test_an_answer_that_arrives_after_the_pods_end_does_not_bring_it_back() -> None:
+    told: list[Key] = []
+    cache = PodCache(told.append)
+    cache.put(pod(5))
+    cache.ended(KEY, "pretrain-1-0", "pod-1", 7)
+    told.clear()
+    cache.put(pod(6))
+    assert cache.of_job(KEY) == ()
+    assert told == []
+    cache.put(pod(8, uid="pod-2"))
+    assert [each.uid for each in cache.of_job(KEY)] == ["pod-2"]
+
+
+def test_a_pod_that_only_lost_its_label_may_be_read_again() -> None:
+    """The watch tells of its end with the very version that it has from then on."""
+    cache = PodCache(lambda _: None)
+    cache.ended(KEY, "pretrain-1-0", "pod-1", 7)
+    cache.put(pod(7))
+    assert [each.uid for each in cache.of_job(KEY)] == ["pod-1"]
+
+
+def test_ends_are_not_remembered_for_ever() -> None:
+    cache = PodCache(lambda _: None)
+    for number in range(ENDS + 1):
+        cache.ended(KEY, "pretrain-1-0", f"pod-{number}", 7)
+    cache.put(pod(6, uid="pod-1"))
+    assert cache.of_job(KEY) == ()
+    cache.put(pod(6, uid="pod-0"))
+    assert [each.uid for each in cache.of_job(KEY)] == ["pod-0"]
