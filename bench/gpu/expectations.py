@@ -39,7 +39,7 @@ def setup_and_model(record: Mapping[str, Any]) -> tuple[Setup, Model]:
 
 def world_of(record: Mapping[str, Any]) -> int:
     """Return the ranks that were measured; a configuration that was not is for two."""
-    return len(record["ranks"]) if "ranks" in record else WORLD
+    return len(record["ranks"]) if "ranks" in record else record.get("world", WORLD)
 
 
 def expected_memory(record: Mapping[str, Any]) -> Memory:
@@ -51,4 +51,4 @@ def expected_memory(record: Mapping[str, Any]) -> Memory:
 def expected_traffic(record: Mapping[str, Any], nodes: int = 1) -> Traffic:
     """One step's payload."""
     setup, model = setup_and_model(record)
-    return communication(setup, model, record["accumulation"], slots=WORLD // nodes)
+    return communication(setup, model, record["accumulation"], slots=world_of(record) // nodes)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.gpu.estimator import estimate
-from bench.gpu.expectations import RECIPE, expected_memory, expected_traffic, lines, setup_and_model, world_of
+from bench.gpu.expectations import RECIPE, WORLD, expected_memory, expected_traffic, lines, setup_and_model, world_of
 
 _GIB: Final = 2**30
 # torch.distributed's names of what the planner names by its own.
@@ -53,7 +53,7 @@ def memory(records: Iterable[Record]) -> Iterator[str]:
         _, model = setup_and_model(record)
         own = estimate(record, model, world_of(record))
         yield _row(
-            record["name"] + (", one rank" if world_of(record) == 1 else ""),
+            _name(record),
             _gib(record["peak"]),
             record["phase"],
             _gib(found.size),
@@ -79,12 +79,17 @@ def traffic(records: Iterable[Record]) -> Iterator[str]:
             error = expected.get(name, 0) / size - 1 if size else float("inf")
             errors.append(abs(error))
             sizes = (f"{each / 1e6:.1f}" for each in (size, expected.get(name, 0)))
-            row = _row(record["name"], name, calls, *sizes, f"{error:+.2%}")
+            row = _row(_name(record), name, calls, *sizes, f"{error:+.2%}")
             # Another fabric changes nothing.
             if row not in shown:
                 shown.add(row)
                 yield row
     yield from _worst("payload", errors)
+
+
+def _name(record: Record) -> str:
+    world = world_of(record)
+    return record["name"] + ("" if world == WORLD else ", one rank" if world == 1 else f", {world} ranks")
 
 
 def payload_of(record: Record) -> dict[str, tuple[int, int]]:
