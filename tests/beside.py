@@ -1,6 +1,6 @@
-"""Has the tests on the cluster run by one process, in their order, and those against DeepSpeed beside them by another.
+"""Has the tests on the cluster run by one process, in their order, and those that need none beside them by another.
 
-A pytest plugin for `-n 2`: the first wait for pods more than they compute, the others use no cluster.
+A pytest plugin for `-n 2`: the first wait for pods more than they compute.
 """
 
 # xdist has no type stubs.
@@ -10,7 +10,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-BESIDE = "tests/oracle"
+BESIDE = ("tests/oracle", "tests/unit", "tests/demo")
 
 
 class Scheduling(LoadScopeScheduling):

@@ -29,7 +29,7 @@ def notes() -> Path | None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     directory = "/".join(Path(report.nodeid.split("::")[0]).parts[:2])
-    _BY_DIRECTORY[f"{_AT_ONCE if directory == BESIDE else ''}{directory}"] += report.duration
+    _BY_DIRECTORY[f"{_AT_ONCE if directory in BESIDE else ''}{directory}"] += report.duration
     if report.when == "teardown":
         _MEASURED.extend(report.user_properties)
 
