@@ -1,6 +1,9 @@
 """Half a gang holds nothing: what the API server refuses on the way is given back, said, and tried again."""
 
 import asyncio
+import time
+
+import pytest
 
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Answer, Forward, Proxy, Request
@@ -51,3 +54,29 @@ def test_no_pod_is_created_after_the_jobs_deletion(replica: Replica, jobs: Jobs,
     replica.eventually(lambda: created and not jobs.exists(), 30)
     assert len(created) == 1
     replica.eventually(lambda: jobs.pods() == [], 20)
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+def test_nothing_is_created_after_a_deletion_that_the_watch_told_before_our_write_was_answered(
+    replica: Replica, jobs: Jobs, proxy: Proxy, policy: str
+) -> None:
+    deleted = False
+    created: list[str] = []
+
+    async def slow(request: Request, forward: Forward) -> Answer:
+        nonlocal deleted
+        if deleted and any(request.creates(plural) for plural in ("pods", "services", "configmaps")):
+            created.append(request.path)
+        answer = await forward()
+        if request.method == "PUT" and request.path.endswith("/pretrain/status") and not deleted:
+            deleted = True
+            jobs.delete(policy=policy)
+            await asyncio.sleep(1)
+        return answer
+
+    proxy.intercept = slow
+    replica.start()
+    jobs.apply()
+    replica.eventually(lambda: deleted and not jobs.exists(), 30)
+    time.sleep(2)  # for what would be too much
+    assert created == []

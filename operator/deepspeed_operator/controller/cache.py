@@ -11,8 +11,24 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.reconcile.pods import PodView
 
-# Pods whose end is remembered: more than go while a request waits for its answer.
-ENDS = 10_000
+# More than go while a request waits for its answer.
+REMEMBERED = 10_000
+
+
+class Ends:
+    """The versions at which objects went, by uid: an answer of before may arrive after the watch has told of it."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, int] = {}  # the oldest first
+
+    def add(self, uid: str, version: int) -> None:
+        self._versions[uid] = version
+        if len(self._versions) > REMEMBERED:
+            del self._versions[next(iter(self._versions))]
+
+    def after(self, uid: str, version: int) -> bool:
+        """Whether the object went after this version of it."""
+        return self._versions.get(uid, 0) > version
 
 
 class JobCache:
@@ -20,6 +36,7 @@ class JobCache:
 
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self._jobs: dict[Key, DeepSpeedJob] = {}
+        self._ends = Ends()
         self._changed = changed
 
     def __len__(self) -> int:
@@ -32,13 +49,20 @@ class JobCache:
         return self._jobs.values()
 
     def put(self, job: DeepSpeedJob) -> None:
-        """Keep the job, unless a newer version of it is known."""
+        """Keep the job, unless its end or a newer version is known."""
         key = job_key(job)
         known = self._jobs.get(key)
         if known is not None and job_version(known) >= job_version(job):
             return
+        if self._ends.after(job.metadata.uid, job_version(job)):
+            return
         self._jobs[key] = job
         self._changed(key)
+
+    def ended(self, key: Key, uid: str, version: int) -> None:
+        """Forget the job for good."""
+        self._ends.add(uid, version)
+        self.remove(key, uid)
 
     def remove(self, key: Key, uid: str) -> None:
         """Forget the job, unless another one of its name has come meanwhile."""
@@ -60,7 +84,7 @@ class PodCache:
 
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self._pods: dict[Key, dict[str, PodView]] = {}
-        self._ends: dict[str, int] = {}  # versions by uid, the oldest first
+        self._ends = Ends()
         self._changed = changed
 
     def of_job(self, key: Key) -> tuple[PodView, ...]:
@@ -69,7 +93,7 @@ class PodCache:
 
     def put(self, pod: PodView) -> None:
         """Keep the pod, unless its end or a newer version is known; tell if anything but its version has changed."""
-        if int(pod.resource_version) < self._ends.get(pod.uid, 0):
+        if self._ends.after(pod.uid, int(pod.resource_version)):
             return
         key = pod.namespace, pod.job_name
         siblings = self._pods.setdefault(key, {})
@@ -81,10 +105,8 @@ class PodCache:
             self._changed(key)
 
     def ended(self, key: Key, name: str, uid: str, version: int) -> None:
-        """Forget the pod for good: what a request was answered before this version may arrive later."""
-        self._ends[uid] = version
-        if len(self._ends) > ENDS:
-            del self._ends[next(iter(self._ends))]
+        """Forget the pod for good."""
+        self._ends.add(uid, version)
         self.remove(key, name, uid)
 
     def remove(self, key: Key, name: str, uid: str) -> None:

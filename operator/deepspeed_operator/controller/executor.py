@@ -9,7 +9,7 @@ from typing import cast, get_args
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import API_VERSION, KIND
 from deepspeed_operator.api.status import DeepSpeedJobStatus
-from deepspeed_operator.controller.cache import JobCache, PodCache, job_key
+from deepspeed_operator.controller.cache import JobCache, PodCache, job_key, job_version
 from deepspeed_operator.controller.children import (
     NamespaceTerminatingError,
     RefusedError,
@@ -117,6 +117,8 @@ class Executor:
         if outcome.status != job.status:
             job = await self._write_status(job, memory, outcome.status)
         self.events.record(job, outcome.events)
+        if self._superseded(job):
+            return True
         again = begun  # what was begun goes on before other jobs' turn, while what was written is known to be true
         for kind, group in groupby(outcome.actions, type):
             actions = list(group)
@@ -170,6 +172,11 @@ class Executor:
         self.jobs.put(result)
         self.creation.written(result)
         return memory.whole(result)
+
+    def _superseded(self, job: DeepSpeedJob) -> bool:
+        """Whether the watch has told, before our write was answered, what came after it: a change, or the job's end."""
+        current = self.jobs.get(job_key(job))
+        return current is None or job_version(current) > job_version(job)
 
     def _note_pruned(self, sent: Json, kept: Json) -> None:
         STATUS_PRUNED.inc()

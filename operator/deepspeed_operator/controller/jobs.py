@@ -46,7 +46,7 @@ class JobFeed:
         metadata: Json = body["metadata"]
         key: Key = metadata["namespace"], metadata["name"]
         if event_type == "DELETED":
-            self._cache.remove(key, metadata["uid"])
+            self._cache.ended(key, metadata["uid"], int(metadata["resourceVersion"]))
             self._note_unreadable(key, unreadable=False)
             return
         if event_type is None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import ENV_INDEX, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB_NAME, LABEL_JOB_UID
-from deepspeed_operator.controller.cache import ENDS, JobCache, PodCache
+from deepspeed_operator.controller.cache import REMEMBERED, Ends, JobCache, PodCache
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.reconcile.pods import PodView, pod_view
 
@@ -152,11 +152,19 @@ def test_a_pod_that_only_lost_its_label_may_be_read_again() -> None:
     assert [each.uid for each in cache.of_job(KEY)] == ["pod-1"]
 
 
+def test_the_answer_to_a_write_that_arrives_after_the_jobs_end_does_not_bring_it_back() -> None:
+    cache = JobCache(lambda _: None)
+    cache.put(job(5))
+    cache.ended(KEY, "job-1", 7)
+    cache.put(job(6))
+    assert cache.get(KEY) is None
+    cache.put(job(8, uid="job-2"))
+    assert cache.get(KEY) is not None
+
+
 def test_ends_are_not_remembered_for_ever() -> None:
-    cache = PodCache(lambda _: None)
-    for number in range(ENDS + 1):
-        cache.ended(KEY, "pretrain-1-0", f"pod-{number}", 7)
-    cache.put(pod(6, uid="pod-1"))
-    assert cache.of_job(KEY) == ()
-    cache.put(pod(6, uid="pod-0"))
-    assert [each.uid for each in cache.of_job(KEY)] == ["pod-0"]
+    ends = Ends()
+    for number in range(REMEMBERED + 1):
+        ends.add(f"pod-{number}", 7)
+    assert ends.after("pod-1", 6)
+    assert not ends.after("pod-0", 6)
