@@ -37,8 +37,9 @@ test: ## Everything: lint, types, unit tests, then the tests on a cluster made h
 	@rm -f $(DSJ_TIMING)
 	@$(call timed,uv sync,$(MAKE) --no-print-directory $(SYNCED))
 	@$(call timed,lint,$(MAKE) --no-print-directory lint)
+	@$(call timed,tests without a cluster,$(MAKE) --no-print-directory unit)
 	$(PYTHON) -m tests.timing build
-	.venv/bin/pytest -p tests.beside -p tests.timing -n 2 $(UNIT) $(CLUSTER_TESTS) $(LAST)
+	.venv/bin/pytest -p tests.timing $(CLUSTER_TESTS) $(LAST)
 
 check: lint unit ## Fast, without a cluster: lint, format, types, layers, the agent's Python version, unit tests.
 

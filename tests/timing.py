@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.beside import BESIDE
-
 # What went on beside others is not added up.
 _AT_ONCE = "  at once: "
 _LOADED = time.time()
@@ -28,8 +26,7 @@ def notes() -> Path | None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    directory = "/".join(Path(report.nodeid.split("::")[0]).parts[:2])
-    _BY_DIRECTORY[f"{_AT_ONCE if directory in BESIDE else ''}{directory}"] += report.duration
+    _BY_DIRECTORY["/".join(Path(report.nodeid.split("::")[0]).parts[:2])] += report.duration
     if report.when == "teardown":
         _MEASURED.extend(report.user_properties)
 

@@ -133,8 +133,8 @@ def test_an_answer_that_comes_after_its_pods_end_does_not_bring_it_back(
     replica.eventually(jobs.running, 30)
     proxy.intercept = slow
     jobs.change(runId="again")
-    replica.eventually(lambda: jobs.running() and jobs.status()["attempt"] == 2, 30)
-    assert jobs.pod_names() == ["pretrain-2-0", "pretrain-2-1"]
+    replica.eventually(lambda: jobs.pod_names() == ["pretrain-2-0", "pretrain-2-1"], 30)
+    replica.eventually(jobs.running, 30)
 
 
 def test_streams_that_are_cut_again_and_again(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:

@@ -108,8 +108,7 @@ def _entered(command: Sequence[str], environment: dict[str, str]) -> list[str]:
     settings = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "PIP_CERT": _AUTHORITIES, **environment}
     given = [f"{name}={value}" for name, value in settings.items()]
     cert = os.environ.get("PIP_CERT", _AUTHORITIES)
-    # It gives way: in `make test` the tests on the cluster, which wait for each other's pods, go on beside it.
-    unshared = ["nice", "-n", "19", "env", "-i", f"CERT={cert}", *given, "unshare", "--mount", "--propagation=private"]
+    unshared = ["env", "-i", f"CERT={cert}", *given, "unshare", "--mount", "--propagation=private"]
     return [*unshared, "sh", "-ec", _ENTER, "sh", str(_root()), str(_HOME), str(_INSIDE), str(_OPERATOR), *command]
 
 
