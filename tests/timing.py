@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.beside import BESIDE
+
 # What went on beside others is not added up.
 _AT_ONCE = "  at once: "
 _LOADED = time.time()
@@ -26,7 +28,8 @@ def notes() -> Path | None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _BY_DIRECTORY["/".join(Path(report.nodeid.split("::")[0]).parts[:2])] += report.duration
+    directory = "/".join(Path(report.nodeid.split("::")[0]).parts[:2])
+    _BY_DIRECTORY[f"{_AT_ONCE if directory == BESIDE else ''}{directory}"] += report.duration
     if report.when == "teardown":
         _MEASURED.extend(report.user_properties)
 

@@ -25,6 +25,9 @@ _LINKER_FLAGS = "-s -w " + " ".join(
         ("gitTreeState", "clean"),
     )
 )
+# Nobody debugs these programs: their compilers take a seventh less time without debug information, and those of the
+# largest module a fifth less again where they inline nothing.
+_COMPILER_FLAGS = ("-gcflags=all=-dwarf=false", "-gcflags=k8s.io/kubernetes/...=-dwarf=false -l")
 _KUBE_NAMES = (
     "etcd",
     "kube-apiserver",
@@ -93,7 +96,7 @@ def install_packages() -> None:
 
 
 def _digest(program: Program) -> str:
-    content = hashlib.sha256(f"{program.package} {_LINKER_FLAGS}".encode())
+    content = hashlib.sha256(f"{program.package} {_LINKER_FLAGS} {_COMPILER_FLAGS}".encode())
     sources = sorted((program.module / program.name).glob("*.go"))
     for path in (program.module / "go.mod", program.module / "go.sum", *sources):
         content.update(path.read_bytes())
@@ -113,6 +116,7 @@ def _compile(go: str, program: Program, target: Path) -> None:
             str(program.module),
             "-trimpath",
             "-buildvcs=false",
+            *_COMPILER_FLAGS,
             "-ldflags",
             _LINKER_FLAGS,
             "-o",

@@ -5,11 +5,9 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from deepspeed_operator.dsconfig.versions import SUPPORTED
 from tests.cluster import build
 from tests.cluster.settings import CACHE, STATE, Layout
 from tests.images import images
-from tests.oracle import rootfs
 
 _AT_ONCE = 3
 
@@ -24,7 +22,6 @@ def cluster_programs() -> None:
 STEPS: Mapping[str, Callable[[], object]] = {
     "cluster programs": cluster_programs,
     **{f"image {name}": partial(images.ensure, name) for name in images.NAMES},
-    **{f"DeepSpeed {version}, to compare with": partial(rootfs.installed, version) for version in SUPPORTED},
 }
 
 

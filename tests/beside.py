@@ -1,0 +1,41 @@
+"""Has the tests on the cluster run by one process, in their order, and those against DeepSpeed beside them by another.
+
+A pytest plugin for `-n 2`: the first wait for pods more than they compute, the others use no cluster.
+"""
+
+# xdist has no type stubs.
+# pyright: reportMissingTypeStubs=false
+
+import fcntl
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+BESIDE = "tests/oracle"
+# Its steps are measured: nothing goes on beside it.
+_ALONE = "tests/e2e/test_first_steps.py"
+
+
+class Scheduling(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.partition("::")[0] if nodeid.startswith(BESIDE) else "the cluster"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with Path(__file__).open() as lock:
+        if item.nodeid.startswith(_ALONE):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        elif item.nodeid.startswith(BESIDE):
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            # They and what they start give way to the others.
+            os.setpriority(os.PRIO_PROCESS, 0, 19)
+        return (yield)
