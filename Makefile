@@ -39,7 +39,7 @@ test: ## Everything: lint, types, unit tests, then the tests on a cluster made h
 	@$(call timed,lint,$(MAKE) --no-print-directory lint)
 	@$(call timed,tests without a cluster,$(MAKE) --no-print-directory unit)
 	$(PYTHON) -m tests.timing build
-	.venv/bin/pytest -p tests.timing -p tests.beside -n 2 $(CLUSTER_TESTS) $(LAST)
+	.venv/bin/pytest -p tests.beside -p tests.timing -n 2 $(CLUSTER_TESTS) $(LAST)
 
 check: lint unit ## Fast, without a cluster: lint, format, types, layers, the agent's Python version, unit tests.
 
