@@ -36,8 +36,7 @@ test: export DSJ_BEGAN := $(shell date +%s)
 test: ## Everything: lint, types, unit tests, then the tests on a cluster made here; prints where the time went.
 	@rm -f $(DSJ_TIMING)
 	@$(call timed,uv sync,$(MAKE) --no-print-directory $(SYNCED))
-	@$(call timed,lint,$(MAKE) --no-print-directory lint)
-	@$(call timed,tests without a cluster,$(MAKE) --no-print-directory unit)
+	@$(call timed,lint and tests without a cluster,$(MAKE) --no-print-directory -j 2 --output-sync lint unit)
 	$(PYTHON) -m tests.timing build
 	.venv/bin/pytest -p tests.beside -p tests.timing -n 2 $(CLUSTER_TESTS) $(LAST)
 

@@ -36,6 +36,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             fcntl.flock(lock, fcntl.LOCK_EX)
         elif item.nodeid.startswith(BESIDE):
             fcntl.flock(lock, fcntl.LOCK_SH)
-            # They and what they start give way to the others.
-            os.setpriority(os.PRIO_PROCESS, 0, 19)
+            # They and what they start compute while nobody else does.
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         return (yield)

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.cluster.cluster import Cluster
+from tests.e2e.crowd import crowd
 from tests.e2e.installation import Operator
 from tests.e2e.kube import CORE, Namespace
 from tests.images import images
+
+__all__ = ["crowd"]
 
 
 @pytest.fixture(scope="session")
