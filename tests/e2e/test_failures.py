@@ -87,7 +87,6 @@ CASES = {
         options={"pod": {"containers": [{"name": "exporter", "command": SIDECAR_COMMAND}]}},
     ),
 }  # fmt: skip
-LOST = "lost"
 NEVER_ON_A_NODE = {"unschedulable"}
 # No container of theirs ends: what Kubernetes says of the pod, and the reason under which the job does.
 NEVER_BEGIN = {
@@ -111,11 +110,10 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def ended(make_namespace: Callable[..., Namespace], image: Callable[[str], str]) -> Ended:
-    """All jobs of this module, finished but for one, whose pods wait for each other."""
+    """All jobs of this module, finished."""
     namespace = make_namespace("failures")
     namespace.config_map("rank", script("rank.py"))
     plain, seen = image("plain-python"), PodWatch(namespace)
-    namespace.apply(ranks(LOST, plain, pod=NO_DNS))
 
     def manifest(name: str, case: Case) -> Json:
         picture = case.image if "/" in case.image else image(case.image)
@@ -192,13 +190,14 @@ def test_the_message_comes_within_30_seconds_of_kubernetes_own_where_no_containe
     assert (told - known).total_seconds() < KNOWN_WITHIN_SECONDS
 
 
-def test_pods_that_do_not_find_rank_0_are_named_before_the_startup_deadline(ended: Ended) -> None:
-    namespace = ended.namespace
-    said = namespace.wait(LOST, lambda job: job.reason("Running") == "WaitingForPeers", 60).message("Running")
-    node = next(pod["spec"]["nodeName"] for pod in namespace.pods(LOST) if pod["metadata"]["name"] == f"{LOST}-1-1")
-    assert f"pod {LOST}-1-1 on node {node}" in said
-    assert f"does {LOST}-1-0.{LOST} resolve there?" in said
-    namespace.delete(LOST, "--wait=false")
+def test_pods_that_do_not_find_rank_0_are_named_before_the_startup_deadline(ended: Ended, plain: str) -> None:
+    name, namespace = "lost", ended.namespace
+    namespace.apply(ranks(name, plain, pod=NO_DNS))
+    said = namespace.wait(name, lambda job: job.reason("Running") == "WaitingForPeers", 60).message("Running")
+    node = next(pod["spec"]["nodeName"] for pod in namespace.pods(name) if pod["metadata"]["name"] == "lost-1-1")
+    assert f"pod lost-1-1 on node {node}" in said
+    assert "does lost-1-0.lost resolve there?" in said
+    namespace.delete(name, "--wait=false")
 
 
 def test_peers_end_with_the_failing_rank_and_carry_its_cause(ended: Ended) -> None:

@@ -13,28 +13,11 @@ MADE_AGAIN_WITHIN_SECONDS = 45
 SLOW_ENTRYPOINT = {"command": ["sh", "-c", 'sleep 35; exec "$@"', "entrypoint"]}
 
 
-@pytest.fixture(scope="module")
-def namespace(make_namespace: Callable[..., Namespace], plain: str) -> Namespace:
-    """Two jobs there take a minute each: one lacks a Secret, the other its Service when its agents ask for names."""
+@pytest.fixture
+def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:
     made = make_namespace("repairs")
     made.config_map("rank", script("rank.py"))
-    mounted = {"volumeMounts": [{"name": "token", "mountPath": "/token"}]}
-    volumes = [{"name": "token", "secret": {"secretName": "token"}}]
-    late = ranks("late", plain, trainer=mounted, pod={"volumes": volumes})
-    made.apply(late, ranks("nameless", plain, trainer=SLOW_ENTRYPOINT))
-
-    def published() -> bool:
-        return made.cluster.api.found(_slices(made)) and all(
-            pod["status"]["phase"] == "Running" for pod in made.pods("nameless")
-        )
-
-    eventually(published, lambda: made.report("nameless"), 30)
-    delete(made, ("service", "nameless"), ("endpointslice", "nameless"))
     return made
-
-
-def _slices(namespace: Namespace) -> str:
-    return namespace.path("endpointslices", "nameless")
 
 
 def delete(namespace: Namespace, *children: tuple[str, str]) -> None:
@@ -43,7 +26,7 @@ def delete(namespace: Namespace, *children: tuple[str, str]) -> None:
 
 
 def test_a_secret_that_is_missing_is_named_and_what_is_deleted_meanwhile_is_made_again(
-    namespace: Namespace,
+    namespace: Namespace, plain: str
 ) -> None:
     def reasons(name: str, reason: str) -> list[Json]:
         """The events, which are written after what they tell of."""
@@ -51,6 +34,9 @@ def test_a_secret_that_is_missing_is_named_and_what_is_deleted_meanwhile_is_made
             lambda: [event for event in namespace.events(name) if event["reason"] == reason], f"no event {reason}", 10
         )
 
+    mounted = {"volumeMounts": [{"name": "token", "mountPath": "/token"}]}
+    volumes = [{"name": "token", "secret": {"secretName": "token"}}]
+    namespace.apply(ranks("late", plain, trainer=mounted, pod={"volumes": volumes}))
     waiting = namespace.wait("late", lambda job: job.reason("Ready") == "VolumesNotReady", 60)
     assert waiting.says("Secret token")
     known, said = (
@@ -62,17 +48,29 @@ def test_a_secret_that_is_missing_is_named_and_what_is_deleted_meanwhile_is_made
 
     def made_again() -> bool:
         children = namespace.children()
-        return "late-1" in children["configmaps"] and "late" in children.get("services", [])
+        return "late-1" in children["configmaps"] and children.get("services") == ["late"]
 
     eventually(made_again, lambda: f"children: {namespace.children()}", MADE_AGAIN_WITHIN_SECONDS)
     namespace.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"}, "stringData": {"a": "b"}})
     namespace.completed("late", 180)  # the kubelet tries to mount again after up to two minutes
 
 
-def test_names_resolve_again_though_their_service_was_deleted_before_the_agents_asked(namespace: Namespace) -> None:
+def test_names_resolve_again_though_their_service_was_deleted_before_the_agents_asked(
+    namespace: Namespace, plain: str
+) -> None:
+    namespace.apply(ranks("nameless", plain, trainer=SLOW_ENTRYPOINT))
+    slices = namespace.path("endpointslices", "nameless")
+
+    def published() -> bool:
+        return namespace.cluster.api.found(slices) and all(
+            pod["status"]["phase"] == "Running" for pod in namespace.pods("nameless")
+        )
+
+    eventually(published, lambda: namespace.report("nameless"), 30)
+    delete(namespace, ("service", "nameless"), ("endpointslice", "nameless"))
     done = namespace.completed("nameless", 120)
     assert done.status["attempt"] == 1
-    assert namespace.cluster.api.found(_slices(namespace))
+    assert namespace.cluster.api.found(slices)
 
 
 def test_a_claim_that_is_missing_is_named(namespace: Namespace, plain: str) -> None:
