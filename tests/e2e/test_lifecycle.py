@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.installation import Operator, now
 from tests.e2e.jobs import job, ranks, script
-from tests.e2e.kube import Namespace, eventually
+from tests.e2e.kube import Json, Namespace, eventually
 from tests.e2e.pod_watch import PodWatch
 
 FOREVER = "sleep=300"
@@ -90,6 +90,30 @@ def test_a_job_applied_again_waits_for_the_pods_of_its_predecessor(namespace: Na
     namespace.completed("again")
     assert seen.created.count("again-1-0") == seen.created.count("again-1-1") == 2
     assert not seen.overlaps
+
+
+def test_a_job_applied_again_runs_its_own_document_though_a_pod_holds_its_predecessors(
+    namespace: Namespace, plain: str
+) -> None:
+    """A kubelet keeps an immutable ConfigMap by its name for as long as any pod of the node refers to that name."""
+    namespace.apply(ranks("anew", plain, FOREVER))
+    namespace.running("anew")
+    held = next(each for each in namespace.children()["configmaps"] if each.startswith("anew-1"))
+    volume = {"name": "held", "configMap": {"name": held}}
+    mounts = [{"name": "held", "mountPath": "/held"}]
+    container: Json = {"name": "holder", "image": plain, "command": ["sleep", "600"], "volumeMounts": mounts}
+    for pod in namespace.pods("anew"):
+        spec = {"nodeName": pod["spec"]["nodeName"], "containers": [container], "volumes": [volume]}
+        name = f"holder-{pod['spec']['nodeName']}"
+        grace = {"terminationGracePeriodSeconds": 0}
+        namespace.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {**spec, **grace}})
+        namespace.cluster.kubectl("wait", "-n", namespace.name, f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+    namespace.delete("anew", "--cascade=foreground", "--wait=true")
+
+    reads = "import json; print(json.load(open('/etc/deepspeed-operator/plan.json'))['uid'])"
+    namespace.apply(ranks("anew", plain, training={"script": None, "files": None, "command": ["python3", "-c", reads]}))
+    uid = namespace.completed("anew").body["metadata"]["uid"]
+    assert [uid in namespace.log(f"anew-1-{index}") for index in (0, 1)] == [True, True]
 
 
 def test_a_changed_run_id_runs_a_finished_job_again(namespace: Namespace, plain: str) -> None:

@@ -44,11 +44,12 @@ def test_a_secret_that_is_missing_is_named_and_what_is_deleted_meanwhile_is_made
         for found in (reasons("late-1-0", "FailedMount"), reasons("late", "VolumesNotReady"))
     )
     assert (said - known).total_seconds() < KNOWN_WITHIN_SECONDS
-    delete(namespace, ("configmap", "late-1"), ("service", "late"))
+    content = next(name for name in namespace.children()["configmaps"] if name.startswith("late-1-"))
+    delete(namespace, ("configmap", content), ("service", "late"))
 
     def made_again() -> bool:
         children = namespace.children()
-        return "late-1" in children["configmaps"] and children.get("services") == ["late"]
+        return content in children["configmaps"] and children.get("services") == ["late"]
 
     eventually(made_again, lambda: f"children: {namespace.children()}", MADE_AGAIN_WITHIN_SECONDS)
     namespace.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"}, "stringData": {"a": "b"}})

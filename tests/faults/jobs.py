@@ -104,7 +104,8 @@ class Jobs:
         }
 
     def _names(self, plural: str, job: str) -> list[str]:
-        return sorted(child["metadata"]["name"] for child in self._children(plural, job))
+        children = [child["metadata"] for child in self._children(plural, job)]
+        return sorted(child["name"].removesuffix(f"-{child['ownerReferences'][0]['uid'][:5]}") for child in children)
 
     def _children(self, plural: str, job: str) -> list[Json]:
         group = "/apis/discovery.k8s.io/v1" if plural == "endpointslices" else CORE

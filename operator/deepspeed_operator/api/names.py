@@ -48,9 +48,13 @@ ENV_POD_UID: Final = "DEEPSPEED_OPERATOR_POD_UID"
 ENV_NODE: Final = "DEEPSPEED_OPERATOR_NODE"
 
 
-def config_map_name(job: str, attempt: int) -> str:
-    """Name of the immutable ConfigMap of one attempt."""
-    return f"{job}-{attempt}"
+def content_name(job: str, uid: str, attempt: int) -> str:
+    """Name of the immutable ConfigMap of one attempt, and of whatever else of it a kubelet keeps.
+
+    It is the job's own: a kubelet keeps an immutable object by its name for as long as any pod of the node refers to
+    that name, and a job that was deleted and made again begins with attempt 1, too.
+    """
+    return f"{job}-{attempt}-{uid[:5]}"
 
 
 def pod_name(job: str, attempt: int, index: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from deepspeed_operator.api.names import CONFIG_FILE, config_map_name
+from deepspeed_operator.api.names import CONFIG_FILE, content_name
 from deepspeed_operator.api.status import Finding, Level, State
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.plan.digest import config_digest
@@ -79,7 +79,7 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
 
     Where the source has changed, the ConfigMaps of this attempt and of the one before it still have it.
     """
-    status, job = observed.job.status, observed.job.metadata.name
+    status, job = observed.job.status, observed.job.metadata
     if status.config_digest is None:
         return None
     now = configuration(observed)
@@ -87,9 +87,10 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
         return now
     assert status.attempt is not None, "a digest is recorded together with an attempt"
     for attempt in range(status.attempt, max(status.attempt - 2, 0), -1):
-        kept = observed.facts.config_maps.get(config_map_name(job, attempt))
+        name = content_name(job.name, job.uid, attempt)
+        kept = observed.facts.config_maps.get(name)
         if kept is None:
-            return ReadConfigMap(config_map_name(job, attempt))
+            return ReadConfigMap(name)
         text = (kept.data or {}).get(CONFIG_FILE)
         then = parsed(text, f"attempt {attempt}") if text is not None else None
         if isinstance(then, Configuration) and then.digest == status.config_digest:

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from deepspeed_operator.api.names import config_map_name
+from deepspeed_operator.api.names import content_name
 from deepspeed_operator.api.status import Failure, Level, State
 from deepspeed_operator.plan.ports import ports
 from deepspeed_operator.plan.world import world_of
@@ -51,7 +51,11 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
     if wrong is not None:
         return wrong
     pods = CreatePods(gang.attempt, tuple(attempt.pod(index) for index in gang.missing))
-    old = (DeleteConfigMap(config_map_name(gang.job, gang.attempt - 1)),) if gang.attempt > 1 else ()
+    old = (
+        (DeleteConfigMap(content_name(gang.job, observed.job.metadata.uid, gang.attempt - 1)),)
+        if gang.attempt > 1
+        else ()
+    )
     return (*needed, pods, *old)
 
 

@@ -13,7 +13,7 @@ from deepspeed_operator.api.names import (
     LABEL_INSTANCE,
     LABEL_NAME,
     PLAN_FILE,
-    config_map_name,
+    content_name,
     host_name,
     pod_name,
 )
@@ -73,11 +73,10 @@ class Attempt:
         }
         if self.config_text is not None:
             data[CONFIG_FILE] = self.config_text
-        name = config_map_name(self.job.metadata.name, self.attempt)
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": child_metadata(self.job, name, self._labels),
+            "metadata": child_metadata(self.job, self._content_name, self._labels),
             "immutable": True,
             "data": data,
             "binaryData": {AGENT_KEY: self.installation.agent},
@@ -109,6 +108,10 @@ class Attempt:
         """Return the EndpointSlices for the pods with an address, by index."""
         return endpoint_slices(self.job, self.attempt, addresses)
 
+    @property
+    def _content_name(self) -> str:
+        return content_name(self.job.metadata.name, self.job.metadata.uid, self.attempt)
+
     @cached_property
     def _labels(self) -> dict[str, str]:
         return attempt_labels(self.job, self.attempt)
@@ -126,8 +129,7 @@ class Attempt:
     @cached_property
     def _pod_spec(self) -> Json:
         spec = self.job.spec
-        config_map = config_map_name(self.job.metadata.name, self.attempt)
-        volumes = pod_volumes(spec, config_map)
+        volumes = pod_volumes(spec, self._content_name)
         return pod_spec(spec, self.job.metadata.name, self._labels, volumes)
 
     @cached_property

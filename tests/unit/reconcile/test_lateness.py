@@ -10,7 +10,7 @@ from deepspeed_operator.reconcile.observed import AgentReport, Facts
 from tests.unit.reconcile.simulation import Simulation, job
 from tests.unit.reconcile.test_life_of_a_job import running, started
 
-CONFIG_MAP, SERVICE, SLICE = ("ConfigMap", "pretrain-1"), ("Service", "pretrain"), ("EndpointSlice", "pretrain")
+CONFIG_MAP, SERVICE, SLICE = ("ConfigMap", "pretrain-1-job-1"), ("Service", "pretrain"), ("EndpointSlice", "pretrain")
 
 
 def being_set_up(*volumes: dict[str, Any], **spec: Any) -> Simulation:

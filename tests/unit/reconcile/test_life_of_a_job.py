@@ -25,7 +25,7 @@ def running(**spec: object) -> Simulation:
 def test_an_accepted_job_gets_its_children_after_the_attempt_is_recorded() -> None:
     simulation = started()
     assert simulation.writes == [
-        "status", "Service/pretrain", "ConfigMap/pretrain-1", "pod pretrain-1-0", "pod pretrain-1-1",
+        "status", "Service/pretrain", "ConfigMap/pretrain-1-job-1", "pod pretrain-1-0", "pod pretrain-1-1",
     ]  # fmt: skip
     status = simulation.job.status
     assert (status.state, status.attempt, status.run_id) == (State.STARTING, 1, "")
@@ -173,8 +173,8 @@ def test_suspending_frees_the_pods_and_resuming_is_a_new_attempt_of_the_same_run
     simulation.settle()
     assert set(simulation.pods) == {"pretrain-2-0", "pretrain-2-1"}
     assert simulation.job.status.start_time == started_at
-    assert "ConfigMap/pretrain-2" in simulation.writes
-    assert "delete ConfigMap/pretrain-1" in simulation.writes
+    assert "ConfigMap/pretrain-2-job-1" in simulation.writes
+    assert "delete ConfigMap/pretrain-1-job-1" in simulation.writes
 
 
 def test_a_result_that_arrives_while_suspending_wins() -> None:

@@ -116,7 +116,7 @@ def test_a_later_attempt_uses_the_configuration_of_the_run_though_its_source_has
     simulation.wait(60)
     simulation.edit(suspend=False)
     simulation.settle()
-    assert simulation.objects["ConfigMap", "pretrain-2"]["data"]["ds_config.json"] == first
+    assert simulation.objects["ConfigMap", "pretrain-2-job-1"]["data"]["ds_config.json"] == first
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,17 @@ def shared_memory(attempt: Attempt) -> Any:
     return volumes["deepspeed-operator-shm"]["emptyDir"]
 
 
+def test_what_a_kubelet_keeps_by_name_is_named_for_one_job_alone() -> None:
+    attempt = attempt_of()
+    again = attempt.job.model_copy(update={"metadata": attempt.job.metadata.model_copy(update={"uid": "0e9a7b31-5"})})
+    made_again = Attempt(again, 1, attempt.world, None, INSTALLATION)
+    for each in (attempt, made_again):
+        volume = next(each for each in each.pod(0)["spec"]["volumes"] if "configMap" in each)
+        assert volume["configMap"]["name"] == each.config_map()["metadata"]["name"]
+    assert made_again.config_map()["metadata"]["name"] == "pretrain-1-0e9a7"
+    assert attempt.config_map()["metadata"]["name"] != made_again.config_map()["metadata"]["name"]
+
+
 names = st.text("abc", min_size=1, max_size=3)
 maps = st.dictionaries(names, names)
 
