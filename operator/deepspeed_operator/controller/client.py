@@ -119,12 +119,14 @@ class Client:
         """
         query = {"dryRun": "All"} if dry_run else {}
         path = resource.path(namespace)
-        return await self._request("create", path, resource, query=query, body=body, accept=METADATA)
+        return await self._request(
+            "create", path, resource, namespace=namespace, query=query, body=body, accept=METADATA
+        )
 
     async def replace(self, resource: Resource, namespace: str, body: Json, subresource: str | None = None) -> Json:
         """Replace an object or its status; with a resourceVersion in it, only that version."""
         path = resource.path(namespace, body["metadata"]["name"], subresource)
-        return await self._request("update", path, resource, body=body)
+        return await self._request("update", path, resource, namespace=namespace, body=body)
 
     async def delete(
         self, resource: Resource, namespace: str, name: str, *, uid: str | None = None, version: str | None = None
@@ -134,7 +136,9 @@ class Client:
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if conditions := {key: value for key, value in preconditions.items() if value is not None}:
             options["preconditions"] = conditions
-        return await self._request("delete", resource.path(namespace, name), resource, body=options)
+        return await self._request(
+            "delete", resource.path(namespace, name), resource, namespace=namespace, body=options
+        )
 
     async def _request(
         self,
@@ -142,6 +146,7 @@ class Client:
         path: str,
         resource: Resource | None,
         *,
+        namespace: str = "",
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
         accept: str | None = None,
@@ -151,7 +156,7 @@ class Client:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         for attempt in range(1, ATTEMPTS + 1):
             if writes:
-                await self._limiter.acquire()
+                await self._limiter.acquire(namespace)
             (WRITES if writes else READS).labels(verb, kind).inc()
             try:
                 return await self._send(_METHODS.get(verb, "GET"), path, query or {}, data, accept)

@@ -10,6 +10,7 @@ from deepspeed_operator.controller.children import RefusedError, TryAgainSoonErr
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
+from deepspeed_operator.controller.fairness import Permits
 from deepspeed_operator.controller.leader import Leadership
 from deepspeed_operator.controller.ownership import Owner, described, owner
 from deepspeed_operator.controller.queue import Key
@@ -35,7 +36,7 @@ class PodCreation:
         self._jobs = jobs
         self._pods = pods
         self._leadership = leadership
-        self._in_flight = asyncio.Semaphore(in_flight)
+        self._permits = Permits(in_flight)
         self._confirmed: dict[Key, tuple[str, float]] = {}  # version, and when it was the newest for sure
 
     async def create(self, job: DeepSpeedJob, pods: tuple[Json, ...]) -> None:
@@ -80,7 +81,7 @@ class PodCreation:
                 raise JobChangedError
             self._leadership.check()
             try:
-                async with self._in_flight:
+                async with self._permits.one(job.metadata.namespace):
                     created = await self._client.create(PODS, job.metadata.namespace, pod)
             except ApiError as error:
                 if error.already_exists:

@@ -1,10 +1,14 @@
-"""A de-duplicating, level-triggered work queue: a key waits at most once and is worked on by one worker at a time."""
+"""A de-duplicating, level-triggered work queue: a key waits at most once and is worked on by one worker at a time.
+
+Namespaces take turns, and share the workers: one that has a thousand jobs does not delay another's first.
+"""
 
 import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from deepspeed_operator.controller.fairness import Shares, Turns
 from deepspeed_operator.controller.metrics import QUEUE_DEPTH, RECONCILE_ERRORS
 
 Key = tuple[str, str]  # namespace, name
@@ -16,11 +20,12 @@ _log = logging.getLogger(__name__)
 
 
 class WorkQueue:
-    """Keys come out in the order in which they went in; one added while it is worked on comes out once more."""
+    """Keys of a namespace come out as they went in; one added while it is worked on comes out once more."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[Key, None] = {}  # in order
+        self._waiting: Turns[Key] = Turns()
+        self._shares = Shares(1)
         self._working: dict[Key, float] = {}  # since when
         self._again: set[Key] = set()
         self._alarms: dict[Key, asyncio.TimerHandle] = {}
@@ -34,8 +39,8 @@ class WorkQueue:
         """Have the key worked on soon."""
         if key in self._working:
             self._again.add(key)
-        elif key not in self._waiting:
-            self._waiting[key] = None
+        else:
+            self._waiting.add(key[0], key)
             QUEUE_DEPTH.set(len(self._waiting))
             self._arrival.set()
 
@@ -60,6 +65,7 @@ class WorkQueue:
 
     async def run(self, work: Callable[[Key], Awaitable[None]], workers: int) -> None:
         """Work on keys until cancelled; an exception delays its key, longer each time."""
+        self._shares = Shares(workers)
         async with asyncio.TaskGroup() as group:
             for number in range(workers):
                 group.create_task(self._worker(work), name=f"queue worker {number}")
@@ -78,17 +84,20 @@ class WorkQueue:
                 self._failures.pop(key, None)
             finally:
                 del self._working[key]
+                self._shares.give(key[0])
+                if self._waiting:
+                    self._arrival.set()  # of a namespace that had its share
                 # The echo of a failing job's own writes must not shorten its backoff.
                 if key in self._again and key not in self._failures:
                     self.add(key)
                 self._again.discard(key)
 
     async def _next(self) -> Key:
-        while not self._waiting:
+        while (found := self._waiting.next(self._shares.may_take)) is None:
             self._arrival.clear()
             await self._arrival.wait()
-        key = next(iter(self._waiting))
-        del self._waiting[key]
+        namespace, key = found
+        self._shares.take(namespace)
         self._cancel_alarm(key)  # what it was set for is looked at now
         self._working[key] = self._loop.time()
         QUEUE_DEPTH.set(len(self._waiting))

@@ -47,3 +47,37 @@ def test_a_quiet_time_restores_no_more_than_a_burst() -> None:
     clock.now += 3600
     assert seconds_for(bucket, clock, 4) == 0
     assert seconds_for(bucket, clock, 1) > 0
+
+
+def test_namespaces_take_turns() -> None:
+    clock = Clock()
+    passed: list[str] = []
+
+    async def write(bucket: RateLimiter, namespace: str) -> None:
+        await bucket.acquire(namespace)
+        passed.append(namespace)
+
+    async def run() -> None:
+        bucket = limiter(clock)
+        await asyncio.gather(*(write(bucket, "flood") for _ in range(20)), write(bucket, "another"))
+
+    asyncio.run(run())
+    assert passed.index("another") <= 5, "after the burst, and one of the flood"
+    assert len(passed) == 21
+
+
+def test_a_cancelled_caller_takes_no_turn() -> None:
+    clock = Clock()
+
+    async def run() -> float:
+        bucket = limiter(clock)
+        callers = [asyncio.create_task(bucket.acquire("ml")) for _ in range(20)]
+        await asyncio.sleep(0)
+        for caller in callers[4:]:
+            caller.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+        begin = clock.now
+        await bucket.acquire("ml")
+        return clock.now - begin
+
+    assert asyncio.run(run()) <= 0.125
