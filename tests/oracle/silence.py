@@ -12,7 +12,7 @@ from tests.oracle.filling import filled
 # What is handed on as it stands: the optimizer, the scheduler, the pipeline or a program of the user's reads it.
 _HANDED_ON = ("optimizer.params.", "scheduler.params.", "pipeline.", "data_efficiency.", "curriculum_learning.", "amp.")
 # Notes about a script that is not known here, or a framework: not about what the configuration says.
-_ABOUT_SCRIPTS = frozenset({"client", "client-optimizer", "auto-left"})
+_ABOUT_SCRIPTS = frozenset({"client-optimizer", "auto-left"})
 
 
 def silent_notes(version: str, config: Mapping[str, Any]) -> list[Note]:

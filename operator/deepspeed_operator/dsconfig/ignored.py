@@ -105,15 +105,9 @@ def _sections(setup: Setup) -> Iterator[Note]:
 
 
 def _client(setup: Setup) -> Iterator[Note]:
-    """What a script's own optimizer or scheduler changes. It must have one only where there is no section for it."""
+    """Where an optimizer that the script passes decides whether DeepSpeed starts."""
     if uses_cpu_optimizer(setup) and setup.plain("zero_force_ds_cpu_optimizer"):
         remark = advice if setup.section("optimizer") else warning
         message = "DeepSpeed refuses to start if the script passes an optimizer of torch.optim to deepspeed.initialize."
         fix = "Let the configuration's optimizer be made, or write zero_force_ds_cpu_optimizer: false."
         yield remark((ZERO, OPTIMIZER), "client-optimizer", message, fix)
-    for section in ("optimizer", "scheduler"):
-        if isinstance(setup.section(section).get("type"), str):
-            message = f"is silently ignored if the script passes {'an' if section == 'optimizer' else 'a'} {section} "
-            argument = "optimizer" if section == "optimizer" else "lr_scheduler"
-            fix = f"Pass no {argument} to deepspeed.initialize, or remove this section."
-            yield advice((section,), "client", message + "of its own to deepspeed.initialize.", fix)

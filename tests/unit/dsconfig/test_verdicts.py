@@ -37,8 +37,9 @@ def test_the_article_on_two_cpus() -> None:
     assert places(verdict, Level.ERROR) == ["train_batch_size"]
     ignored = ["zero_optimization.offload_param", "zero_optimization.reduce_scatter"]
     assert places(verdict, Level.WARNING) == ["fp16.enabled", *ignored]
-    advised = ("zero_optimization.offload_optimizer", "optimizer", "scheduler", "scheduler.params.warmup_min_lr")
-    assert set(advised) <= set(places(verdict, Level.ADVICE))
+    advised = places(verdict, Level.ADVICE)
+    assert {"zero_optimization.offload_optimizer", "scheduler.params.warmup_min_lr"} <= set(advised)
+    assert not {"optimizer", "scheduler"} & set(advised), "nobody knows what the script passes; its engine will tell"
     assert "gradient_clipping" in said(verdict, "")
 
 
