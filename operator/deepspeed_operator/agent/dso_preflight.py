@@ -25,10 +25,6 @@ found = next(filter(None, versions()), None)
 print(found[1] if found else "" if importlib.util.find_spec("deepspeed") else "missing")
 """
 
-# Programs that start ranks themselves: under launcher Ranks each rank would start a world of its own.
-LAUNCHERS = {"deepspeed", "torchrun", "llamafactory-cli", "swift", "axolotl"}
-LAUNCHER_MODULES = {"torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner"}
-
 
 def check(plan: Plan) -> Iterator[str]:
     """Yields warnings; raises Failure."""
@@ -36,7 +32,7 @@ def check(plan: Plan) -> Iterator[str]:
         text = f"the hostfile has {len(plan.hosts)} hosts with slots {sorted(set(plan.slots_of))}"
         raise Failure(plan.cause("WorldMismatch", f"{text}; planned are {plan.nodes} with {plan.slots}"))
     yield from place_files(plan)
-    yield from check_program(plan)
+    check_program(plan)
     yield from check_machine(plan)
 
 
@@ -84,7 +80,7 @@ def which(name: str) -> str | None:
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
-def check_program(plan: Plan) -> Iterator[str]:
+def check_program(plan: Plan) -> None:
     needs_python = plan.kind != "command" or plan.launcher == "DeepSpeed"
     if needs_python and not which(plan.python):
         path = os.environ.get("PATH", "")
@@ -99,14 +95,6 @@ def check_program(plan: Plan) -> Iterator[str]:
         raise Failure(plan.cause("ScriptNotFound", text))
     if plan.kind == "command" and not which(program):
         raise Failure(plan.cause("ScriptNotFound", f"command {program!r} not found, or not executable"))
-    if plan.launcher == "None":
-        yield "launcher None: the command starts its own ranks, so their world cannot be asserted"
-    elif plan.launcher == "Ranks":
-        words = " ".join(plan.program).split() if plan.kind != "script" else []
-        names = {os.path.basename(word) for word in words}
-        started = names & (LAUNCHERS | LAUNCHER_MODULES) or ({"accelerate launch"} if "launch" in words else set())
-        if started and ("accelerate" in names or started != {"accelerate launch"}):
-            yield f"{started.pop()} starts ranks itself, and would on every rank: use training.launcher None"
 
 
 def check_world(plan: Plan, specs: list[Spec]) -> Iterator[str]:

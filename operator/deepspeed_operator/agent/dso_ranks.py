@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from typing import Any, Iterator, Mapping
@@ -25,6 +26,9 @@ def checked(self, timeout=None):
 subprocess.Popen.wait = checked
 sys.exit(main())
 """
+
+
+_PYTORCHJOBS = re.compile(r"\$[({]?(WORLD_SIZE|RANK)\b")
 
 
 class Spec:
@@ -68,7 +72,11 @@ def environment(plan: Plan, local: int) -> dict[str, str]:
     }
     if plan.launcher == "None":
         world = {"NNODES": nodes, "NODE_RANK": node, "NPROC_PER_NODE": slots, **master}
-        return {**env, **world, **{"PET_" + name: value for name, value in world.items()}}
+        env.update(world, **{"PET_" + name: value for name, value in world.items()})
+        if any(_PYTORCHJOBS.search(word) for word in [*plan.program, *plan.args]):
+            # A PyTorchJob's names of the pods' number and of this one. Some launchers read them with another meaning.
+            env.update(WORLD_SIZE=nodes, RANK=node)
+        return env
     env.update(GROUP_RANK=node, NODE_RANK=node, LOCAL_WORLD_SIZE=slots)
     if plan.launcher == "Ranks":
         env.update(

@@ -92,7 +92,8 @@ class Training(Model):
         "pod, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set. DeepSpeed: the image's `deepspeed` "
         "command line, with the job's hostfile. None: the command runs once a pod and starts its ranks itself "
         "(torchrun, accelerate launch); NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT and PET_* are "
-        "set.",
+        "set, and where the command names $WORLD_SIZE or $RANK these too, as in a PyTorchJob: pods, and the pod's "
+        "index.",
     )
     python: str = Field(
         default="python3",

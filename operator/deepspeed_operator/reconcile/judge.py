@@ -20,6 +20,7 @@ from deepspeed_operator.reconcile.statement import accepted
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.image import declared_version
 from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.render.launchers import launcher_findings
 from deepspeed_operator.render.network.findings import network_findings
 from deepspeed_operator.render.template import template_findings
 
@@ -57,7 +58,8 @@ def judge(
     if isinstance(absent, ReadConfigMap):
         return absent
     world, accelerator = world_of(spec), accelerator or accelerator_of(spec)
-    others = [*template_findings(spec, installation), *network_findings(spec), *filter(None, [absent])]
+    others = [*template_findings(spec, installation), *launcher_findings(spec, world), *network_findings(spec)]
+    others += filter(None, [absent])
     if isinstance(source, Unusable):
         return _judgement(world, None, None, (*source.findings, *others), source.reason, accelerator=accelerator)
     path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -107,28 +106,6 @@ def test_a_stale_configuration_in_the_working_directory_is_a_warning(gang: Make)
     assert ended.code == 0
     assert "ds_config.json differs from the job's configuration" in ended.output
     assert (made.code / "ds_config.json").read_text() == '{"train_batch_size": 1}'
-
-
-def command(*words: str) -> dict[str, Any]:
-    return {"program": {"kind": "command", "value": ["echo", *words]}}
-
-
-@pytest.mark.parametrize(
-    ("words", "launches"),
-    [
-        (["torchrun", "train.py"], True),
-        (["/opt/bin/deepspeed", "train.py"], True),
-        (["accelerate", "launch", "train.py"], True),
-        (["sh", "-c", "exec llamafactory-cli train x.yaml"], True),
-        (["python", "-m", "torch.distributed.run"], True),
-        (["python", "train.py", "--deepspeed", "ds.json"], False),
-        (["accelerate", "config"], False),
-        (["rocket", "launch"], False),
-    ],
-)
-def test_a_command_that_launches_by_itself_is_a_warning(gang: Make, words: list[str], launches: bool) -> None:
-    (ended,) = gang(plan=command(*words)).run()
-    assert ("use training.launcher None" in ended.output) is launches
 
 
 def test_what_a_sitecustomize_prints_and_starts_does_not_keep_the_ranks_from_starting(
