@@ -13,6 +13,8 @@ import uvloop
 
 from deepspeed_operator.controller import health, logs
 from deepspeed_operator.controller.connection import connect
+from deepspeed_operator.controller.forks import ForkServer
+from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.prerequisites import wait_for_prerequisites
 from deepspeed_operator.controller.replica import Replica
 from deepspeed_operator.controller.settings import Settings, process_settings
@@ -32,14 +34,15 @@ def main() -> None:
     logs.configure(settings.log_format, settings.log_level)
     gc.freeze()  # modules stay
     gc.set_threshold(OBJECTS_UNTIL_COLLECTION)
-    sys.exit(uvloop.run(run(settings)))
+    server = ForkServer()  # before there is a thread
+    sys.exit(uvloop.run(run(settings, server)))
 
 
-async def run(settings: Settings) -> int:
+async def run(settings: Settings, server: ForkServer) -> int:
     """Serve until told to stop; return the exit code."""
     stopping = asyncio.Event()
     _catch_signals(stopping)
-    replica = Replica(settings, await connect())
+    replica = Replica(settings, await connect(), Judges(server))
     async with contextlib.AsyncExitStack() as stack:  # unwound from the last entry to the first
         stack.push_async_callback(replica.close)
         runner = await health.serve(replica.health, settings.http_host, settings.http_port)

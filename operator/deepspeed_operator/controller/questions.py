@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, cast
@@ -14,10 +13,12 @@ from deepspeed_operator.controller.cache import PodCache
 from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
+from deepspeed_operator.controller.judges import ExceededError, FailedError, Judges
 from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.nodes import NodeLabels
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.trials import Trials
+from deepspeed_operator.controller.verdicts import Verdicts
 from deepspeed_operator.plan.foresight import Foreseen, foreseen
 from deepspeed_operator.plan.recalibration import Corrected, corrected
 from deepspeed_operator.reconcile.actions import (
@@ -25,6 +26,7 @@ from deepspeed_operator.reconcile.actions import (
     CorrectPlan,
     FindGpus,
     ForeseePlan,
+    JudgeRun,
     Question,
     ReadAgent,
     ReadConfigMap,
@@ -33,20 +35,21 @@ from deepspeed_operator.reconcile.actions import (
 from deepspeed_operator.reconcile.agent import report_of
 from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, CorrectedPlan, ForeseenPlan, FoundGpus
 from deepspeed_operator.reconcile.pods import pod_view
+from deepspeed_operator.render.installation import Installation
 
 AGENT_SECONDS = 2.0
 AGENTS_AT_A_TIME = 32
 AGENT_BYTES = 1 << 20
 
-_log = logging.getLogger(__name__)
-
 
 class Questions:
     """Fills a job's facts."""
 
-    def __init__(self, client: Client, pods: PodCache) -> None:
+    def __init__(self, client: Client, pods: PodCache, judges: Judges, installation: Installation) -> None:
         self._client = client
         self._pods = pods
+        self._judges = judges
+        self._verdicts = Verdicts(judges, installation)
         self._trials = Trials(client)
         self._nodes = NodeLabels(client)
         self._agents = aiohttp.ClientSession(
@@ -65,6 +68,9 @@ class Questions:
                 data = None if live is None else cast("dict[str, str]", live.get("data", {}))
                 known = {**memory.facts.config_maps, name: ConfigMapContent(data, now())}
                 memory.facts = replace(memory.facts, config_maps=known)
+            case JudgeRun():
+                answer = await self._verdicts.of(job.metadata.namespace, question)
+                memory.facts = replace(memory.facts, judged=answer)
             case TryPod():
                 memory.facts = replace(memory.facts, trial=await self._trials.ask(job.metadata.namespace, question))
             case FindGpus(wanted):
@@ -77,10 +83,11 @@ class Questions:
                     report = AgentReport(attempt, now(), silent=before.silent + 1 if before is not None else 1)
                 memory.facts = replace(memory.facts, agent=replace(report, early=early))
             case CorrectPlan(attempt):
-                found = CorrectedPlan(attempt, await corrected_plan(question))
+                found = CorrectedPlan(attempt, await corrected_plan(self._judges, job, question))
                 memory.facts = replace(memory.facts, corrected=found)
             case ForeseePlan():
-                memory.facts = replace(memory.facts, foreseen=ForeseenPlan(question, await foreseen_plan(question)))
+                plan = await foreseen_plan(self._judges, job, question)
+                memory.facts = replace(memory.facts, foreseen=ForeseenPlan(question, plan))
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)
@@ -118,20 +125,22 @@ async def whole(content: aiohttp.StreamReader) -> bytes:
     return data
 
 
-async def corrected_plan(asked: CorrectPlan) -> Corrected:
-    """In another thread: a look at some dozens of alternatives may take a second."""
+async def corrected_plan(judges: Judges, job: DeepSpeedJob, asked: CorrectPlan) -> Corrected:
+    """Return the plan beside what was measured: a look at some dozens of alternatives may take a second."""
     try:
-        return await asyncio.to_thread(corrected, asked.case, asked.nodes, asked.measured, asked.preflight)
-    except Exception as error:
+        return await judges.call(
+            job.metadata.namespace, corrected, asked.case, asked.nodes, asked.measured, asked.preflight
+        )
+    except (ExceededError, FailedError) as error:
         # A job must come to its end whatever the planner thinks of it.
-        _log.exception("The plan could not be corrected")
-        return Corrected(asked.measured, remarks=(f"the planner failed: {type(error).__name__}",))
+        return Corrected(asked.measured, remarks=(f"the planner failed: {error}",))
 
 
-async def foreseen_plan(asked: ForeseePlan) -> Foreseen | None:
-    """Likewise in another thread; None if the planner failed: a job begins without its word."""
+async def foreseen_plan(judges: Judges, job: DeepSpeedJob, asked: ForeseePlan) -> Foreseen | None:
+    """Return what a job will be like; None if the planner failed: it goes on without its word."""
     try:
-        return await asyncio.to_thread(foreseen, asked.case, asked.nodes, asked.device, asked.preflight)
-    except Exception:
-        _log.exception("A job's plan could not be made")
+        return await judges.call(
+            job.metadata.namespace, foreseen, asked.case, asked.nodes, asked.device, asked.preflight
+        )
+    except (ExceededError, FailedError):
         return None

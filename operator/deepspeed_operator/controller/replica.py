@@ -15,6 +15,7 @@ from deepspeed_operator.controller.executor import Executor
 from deepspeed_operator.controller.health import Health, register_jobs_by_state
 from deepspeed_operator.controller.informer import PodInformer
 from deepspeed_operator.controller.jobs import JobFeed, job_registry, kopf_settings
+from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import WorkQueue
@@ -28,7 +29,7 @@ Part = tuple[str, Coroutine[Any, Any, None]]
 class Replica:
     """Watches always; writes while it leads."""
 
-    def __init__(self, settings: Settings, connection: Connection) -> None:
+    def __init__(self, settings: Settings, connection: Connection, judges: Judges) -> None:
         self._settings = settings
         self.client = Client(connection, qps=settings.qps, in_flight=2 * settings.in_flight)
         # Its own connections: a renewal never waits behind a thousand pods.
@@ -46,7 +47,14 @@ class Replica:
         self._synced = [self._feed.synced, *(informer.synced for informer in self._informers)]
         self.health.syncing = self._synced
         self._events = EventRecorder(self.client, settings.identity)
-        self._questions = Questions(self.client, pods)
+        installation = Installation(
+            agent_archive(),
+            settings.worker_image,
+            settings.worker_deepspeed_version,
+            reads_nodes=settings.reads_nodes,
+        )
+        self._judges = judges
+        self._questions = Questions(self.client, pods, judges, installation)
         self._executor = Executor(
             client=self.client,
             jobs=jobs,
@@ -56,12 +64,7 @@ class Replica:
             leadership=self._leadership,
             questions=self._questions,
             creation=PodCreation(self.client, jobs, pods, self._leadership, in_flight=settings.in_flight),
-            installation=Installation(
-                agent_archive(),
-                settings.worker_image,
-                settings.worker_deepspeed_version,
-                reads_nodes=settings.reads_nodes,
-            ),
+            installation=installation,
         )
 
     def watchers(self) -> Iterator[Part]:
@@ -74,6 +77,7 @@ class Replica:
         """What writes, or decides whether anything may."""
         yield "leader election", self._lead()
         yield "events", self._events.run()
+        yield "judging", self._judges.run()
         yield "queue", self._work()
 
     async def engine(self, ready: asyncio.Event, stop: asyncio.Event) -> None:
@@ -94,6 +98,7 @@ class Replica:
         await self._leadership.release(self._lease_client)
 
     async def close(self) -> None:
+        self._judges.close()
         await self._questions.close()
         await self._lease_client.close()
         await self.client.close()

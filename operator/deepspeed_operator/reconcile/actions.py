@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # who only judges a job need not load the planner for it
     from deepspeed_operator.plan.devices import Device
     from deepspeed_operator.plan.jobs import Case, Missing
     from deepspeed_operator.plan.measured import Measured
+    from deepspeed_operator.reconcile.observed import Observed
 
 Manifest = dict[str, Any]
 
@@ -27,6 +28,17 @@ class FindGpus:
     """Fill `facts.gpus` from the labels of all nodes, as minutes ago at most, then reconcile again."""
 
     wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRun:
+    """Fill `facts.judged` with what `judge_run` returns, computed where it may exceed time and memory.
+
+    `digest`: two questions of one digest have one answer.
+    """
+
+    observed: "Observed"
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +132,7 @@ class DeleteConfigMap:
     name: str
 
 
-Question = ReadConfigMap | FindGpus | TryPod | ReadAgent | CorrectPlan | ForeseePlan | ConfirmMissing
+Question = ReadConfigMap | FindGpus | JudgeRun | TryPod | ReadAgent | CorrectPlan | ForeseePlan | ConfirmMissing
 Action = Question | Ensure | CreatePods | DeletePod | DeleteConfigMap
 
 

@@ -10,19 +10,18 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Level, State, Workers, World
 from deepspeed_operator.reconcile.actions import (
     FindGpus,
-    ForeseePlan,
     JobEvent,
+    JudgeRun,
     Manifest,
     Outcome,
     ReadConfigMap,
     TryPod,
 )
+from deepspeed_operator.reconcile.admission import Admission, admission
 from deepspeed_operator.reconcile.changed import judged_by
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished, sentence
 from deepspeed_operator.reconcile.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
-from deepspeed_operator.reconcile.foresight import with_foresight
-from deepspeed_operator.reconcile.judge import Judgement, judge
-from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.observed import Observed, SetAside
 from deepspeed_operator.reconcile.plan import without_advice
 from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
 from deepspeed_operator.render.attempt import Attempt
@@ -38,9 +37,11 @@ _UNKNOWN: Final = {"transport": None, "plan": None}
 
 def begin_run(observed: Observed, installation: Installation) -> Outcome:
     """Judge the run that spec asks for, and record it. Until then an earlier run's pods are left alone."""
-    judged = judge(observed, installation)
-    if isinstance(judged, ReadConfigMap | FindGpus):
+    judged = admission(observed)
+    if isinstance(judged, ReadConfigMap | FindGpus | JudgeRun):
         return unchanged(observed, judged)
+    if isinstance(judged, SetAside):
+        return _set_aside(observed, judged)
     if not judged.accepted:
         if judged.acceptance.reason in {Reason.CONFIG_NOT_FOUND, Reason.FILES_NOT_FOUND} and settling(observed):
             return unchanged(observed, check_at=observed.now + SETTLING_REREAD)
@@ -48,10 +49,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
         retry = observed.now + SOURCE_REREAD if reads else None
         changes = {"findings": list(judged.findings)}
         return state(observed, judged.acceptance, check_at=retry, memory=judged.memory, changes=changes)
-    foreseen = with_foresight(observed, judged, installation)
-    if isinstance(foreseen, ForeseePlan):
-        return unchanged(observed, foreseen)
-    judged, status, spec = foreseen, observed.job.status, observed.job.spec
+    status, spec = observed.job.status, observed.job.spec
     if spec.suspend and status.attempt is None:
         words = "The job is accepted and suspended: set spec.suspend to false to begin."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
@@ -75,7 +73,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome:
         "completion_time": None,
         "world": judged.world,
         "batch": judged.batch,
-        "config_digest": judged.configuration.digest if judged.configuration is not None else None,
+        "config_digest": judged.config_digest,
         "judged_by": judged_by(spec),
         "deepspeed_version": declared_version(spec, installation),
         "failure": None,
@@ -133,10 +131,19 @@ def _begun(observed: Observed) -> dict[str, Any]:
     return {"attempt": attempt, "attempt_time": timestamp(observed.now), "workers": Workers(), **_UNKNOWN}
 
 
-def _trial(observed: Observed, judged: Judgement, installation: Installation) -> Outcome | None:
+def _set_aside(observed: Observed, found: SetAside) -> Outcome:
+    words = (
+        f"The job is set aside, nothing was created: {found.why}. It is tried again at {timestamp(found.until)}. "
+        "Make spec.dsConfig, spec.template or spec.model smaller or simpler; if they are small, please report this job."
+    )
+    verdict = Verdict(State.INVALID, Reason.SET_ASIDE, words)
+    return state(observed, verdict, check_at=found.until)
+
+
+def _trial(observed: Observed, judged: Admission, installation: Installation) -> Outcome | None:
     """Return what to do until the API server has accepted a pod of the run on trial; None if it has."""
     job, attempt = observed.job, (observed.job.status.attempt or 0) + 1
-    text = judged.configuration.text if judged.configuration is not None else None
+    text = "" if judged.config_digest is not None else None  # a pod only tells whether there is a configuration
 
     def pod_of(job: DeepSpeedJob, attempt: int) -> Manifest:
         return Attempt(job, attempt, judged.world, text, installation).pod(0)

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     FILES_NOT_FOUND = "FilesNotFound"
     TEMPLATE_REJECTED = "TemplateRejected"
     DOES_NOT_FIT = "DoesNotFit"
+    SET_ASIDE = "SetAside"
     NAME_CONFLICT = "NameConflict"
     PODS_REFUSED = "PodsRefused"
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from deepspeed_operator.api.names import CONFIG_FILE, content_name
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level, State
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.plan.digest import config_digest
@@ -101,6 +102,17 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
         "The configuration that this run was accepted with is gone: its source has changed, and the attempt's "
         "ConfigMap was deleted. Change spec.runId to begin a run with the configuration as it is now.",
     )
+
+
+def named_config_maps(spec: DeepSpeedJobSpec) -> tuple[str, ...]:
+    """Return the ConfigMaps by which a run is judged."""
+    return tuple(each.config_map for each in (spec.ds_config_from, spec.training.files) if each is not None)
+
+
+def unread(observed: Observed) -> ReadConfigMap | None:
+    """Return the question whose answer judging a run needs, None if it needs none."""
+    asked = (as_of_now(observed, name) for name in named_config_maps(observed.job.spec))
+    return next((each for each in asked if isinstance(each, ReadConfigMap)), None)
 
 
 def settling(observed: Observed) -> bool:

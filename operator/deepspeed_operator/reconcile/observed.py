@@ -14,7 +14,8 @@ if TYPE_CHECKING:  # who only judges a job need not load the planner for it
     from deepspeed_operator.plan.foresight import Foreseen
     from deepspeed_operator.plan.measured import Measured
     from deepspeed_operator.plan.recalibration import Corrected
-    from deepspeed_operator.reconcile.actions import ForeseePlan
+    from deepspeed_operator.reconcile.actions import FindGpus, ForeseePlan, ReadConfigMap
+    from deepspeed_operator.reconcile.admission import Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,22 @@ class FoundGpus:
     wanted: Wanted
     kinds: tuple[Gpu, ...]
     read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A job that costs more than a job may, or ended a process of the operator's: why, and when it is tried again."""
+
+    why: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """The answer to JudgeRun; a question is one that is to be answered first."""
+
+    digest: str
+    answer: "Admission | ReadConfigMap | FindGpus | SetAside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,7 @@ class Facts:
 
     config_maps: Mapping[str, ConfigMapContent] = field(default_factory=dict[str, ConfigMapContent])
     gpus: FoundGpus | None = None
+    judged: JudgedRun | None = None
     trial: Trial | None = None
     refusal: Refusal | None = None
     agent: AgentReport | None = None

@@ -7,6 +7,8 @@ import json
 import aiohttp
 import pytest
 
+from deepspeed_operator.controller import verdicts
+from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.questions import AGENT_BYTES, corrected_plan, foreseen_plan, whole
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.plan.devices import USUAL
@@ -14,16 +16,23 @@ from deepspeed_operator.plan.jobs import Case
 from deepspeed_operator.plan.measured import Measured
 from deepspeed_operator.plan.model import declared
 from deepspeed_operator.reconcile.actions import CorrectPlan, ForeseePlan
+from tests.unit.controller.test_judges import drive
+from tests.unit.reconcile.simulation import job
 
 MEASURED = Measured(steps=20, step_seconds=1.0, micro_batch=1, accumulation=1, stage=2, precision="bf16")
 
 
 def test_a_defect_of_the_planner_keeps_no_job_from_its_beginning_or_end() -> None:
     case = Case({}, declared(1), 1, 1, 2, version="no version at all", parallelism=Parallelism())
-    found = asyncio.run(corrected_plan(CorrectPlan(1, case, 1, MEASURED)))
-    assert found.measured == MEASURED
-    assert found.remarks == ("the planner failed: FileNotFoundError",)
-    assert asyncio.run(foreseen_plan(ForeseePlan(case, 1, USUAL))) is None
+
+    async def test(judges: Judges) -> None:
+        found = await corrected_plan(judges, job(), CorrectPlan(1, case, 1, MEASURED))
+        assert found.measured == MEASURED
+        assert found.remarks == ("the planner failed: FileNotFoundError",)
+        assert await foreseen_plan(judges, job(), ForeseePlan(case, 1, USUAL)) is None
+
+    drive(test)
+    assert verdicts.foreseen_plan(ForeseePlan(case, 1, USUAL)) is None
 
 
 def answered(*pieces: bytes) -> bytes:

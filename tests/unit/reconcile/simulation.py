@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Condition, ConditionType, State
-from deepspeed_operator.plan.foresight import foreseen
+from deepspeed_operator.plan.foresight import Foreseen, foreseen
 from deepspeed_operator.plan.placement import Node
 from deepspeed_operator.plan.recalibration import corrected
 from deepspeed_operator.reconcile.actions import (
@@ -21,11 +21,13 @@ from deepspeed_operator.reconcile.actions import (
     FindGpus,
     ForeseePlan,
     JobEvent,
+    JudgeRun,
     Outcome,
     ReadAgent,
     ReadConfigMap,
     TryPod,
 )
+from deepspeed_operator.reconcile.admission import judge_run
 from deepspeed_operator.reconcile.conditions import condition
 from deepspeed_operator.reconcile.observed import (
     AgentReport,
@@ -34,8 +36,10 @@ from deepspeed_operator.reconcile.observed import (
     Facts,
     ForeseenPlan,
     FoundGpus,
+    JudgedRun,
     Observed,
     Refusal,
+    SetAside,
     Trial,
 )
 from deepspeed_operator.reconcile.pods import PodView, Termination, pod_view
@@ -78,6 +82,8 @@ class Simulation:
     node_reads: int = 0
     corrections: int = 0
     foresights: int = 0
+    judgements: int = 0
+    set_aside: SetAside | None = None  # what comes of judging the job
 
     def outcome(self) -> Outcome:
         installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
@@ -161,6 +167,11 @@ class Simulation:
             case FindGpus(wanted):
                 self.node_reads += 1
                 self.facts = replace(self.facts, gpus=FoundGpus(wanted, wanted.kinds(self.nodes or ()), self.now))
+            case JudgeRun(observed, digest):
+                self.judgements += 1
+                installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
+                answer = self.set_aside or judge_run(observed, installation, self._foresee)
+                self.facts = replace(self.facts, judged=JudgedRun(digest, answer))
             case TryPod(_, digest, _):
                 refusal, invalid = self.trial_refusal or (None, False)
                 self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now))
@@ -173,10 +184,8 @@ class Simulation:
                 found = CorrectedPlan(attempt, corrected(case, nodes, measured, preflight))
                 self.facts = replace(self.facts, corrected=found)
                 self.corrections += 1
-            case ForeseePlan(case, nodes, device, preflight):
-                plan = ForeseenPlan(action, foreseen(case, nodes, device, preflight))
-                self.facts = replace(self.facts, foreseen=plan)
-                self.foresights += 1
+            case ForeseePlan():
+                self.facts = replace(self.facts, foreseen=ForeseenPlan(action, self._foresee(action)))
             case ConfirmMissing(names):
                 missing = frozenset(name for name in names if name not in self.pods)
                 self.facts = replace(self.facts, confirmed_missing=missing)
@@ -208,6 +217,10 @@ class Simulation:
             case DeleteConfigMap(name):
                 if self.config_maps.pop(name, None) is not None:
                     self.writes.append(f"delete ConfigMap/{name}")
+
+    def _foresee(self, asked: ForeseePlan) -> Foreseen:
+        self.foresights += 1
+        return foreseen(asked.case, asked.nodes, asked.device, asked.preflight)
 
     def _create(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]

@@ -1,11 +1,12 @@
 """What keeps a run from beginning, or its pods from being made, and the words in which status says it."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, State
-from deepspeed_operator.reconcile.observed import Facts
+from deepspeed_operator.reconcile.observed import Facts, SetAside
 from tests.unit.reconcile.simulation import Simulation, job
 from tests.unit.reconcile.test_life_of_a_job import running, started
 
@@ -206,3 +207,18 @@ def test_a_dangerous_variable_is_in_status_and_one_event_but_advice_is_no_event(
     advised = started(dsConfig={**ARTICLE, "train_batch_size": 64, "optimizer": {"type": "AdamW", "params": {}}})
     assert advised.job.status.findings
     assert not [event for event in advised.events if event.reason == "ConfigurationWarnings"]
+
+
+def test_a_job_that_costs_too_much_to_judge_is_set_aside_and_tried_again() -> None:
+    simulation = Simulation(job())
+    why = "judging it takes more than 10 s of CPU time"
+    simulation.set_aside = SetAside(why, simulation.now + timedelta(seconds=30))
+    outcome = simulation.settle()
+    assert simulation.writes == ["status"]
+    accepted = simulation.condition(ConditionType.ACCEPTED)
+    assert (accepted.status, accepted.reason) == ("False", "SetAside")
+    assert f"{why}. It is tried again at 2026-01-01T00:00:30Z. Make spec.dsConfig" in accepted.message
+    assert outcome.check_at == simulation.set_aside.until
+    simulation.set_aside = None
+    simulation.wait(30)
+    simulation.train()
