@@ -204,7 +204,7 @@ def test_a_dangerous_variable_is_in_status_and_one_event_but_advice_is_no_event(
     assert [event.message[:9] for event in simulation.events if event.reason == "ConfigurationWarnings"] == [
         "1 warning"
     ]
-    advised = started(dsConfig={**ARTICLE, "train_batch_size": 64, "optimizer": {"type": "AdamW", "params": {}}})
+    advised = started(network={"env": {"NCCL_BUFFSIZE": "1"}})
     assert advised.job.status.findings
     assert not [event for event in advised.events if event.reason == "ConfigurationWarnings"]
 
