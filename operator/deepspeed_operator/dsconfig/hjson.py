@@ -7,6 +7,7 @@ import re
 from typing import Final, NoReturn
 
 from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Member, Node, Problems, Scalar, Unreadable
+from deepspeed_operator.dsconfig.wording import quoted
 
 _SPACE: Final = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*|//[^\r\n]*|/\*(?s:.)*?\*/)*+")
 _NUMBER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?[\t ]*")
@@ -16,6 +17,9 @@ _CHUNKS: Final = {quote: re.compile(rf"([^{quote}\\\x00-\x1f]*+)([{quote}\\\x00-
 _ESCAPES: Final = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _KEYWORDS: Final[dict[str, Scalar]] = {"null": None, "true": True, "false": False}
 _NOT_NUMBERS: Final = frozenset({"NaN", "nan", "NAN", "Infinity", "-Infinity", "+Infinity", "inf", "-inf", "+inf"})
+_WORD: Final = re.compile(r"[^\s,}\]]{0,40}")
+# What Python writes → what JSON does.
+PYTHONIC: Final = {"True": "true", "False": "false", "None": "null"}
 _MOST_DIGITS: Final = 4300  # what Python converts to an integer
 _INTEGER_BELOW: Final = 1e10  # the package makes whole floats below this integers
 _PLAIN: Final = "Check quotes, commas and brackets."
@@ -23,7 +27,25 @@ _PLAIN: Final = "Check quotes, commas and brackets."
 
 def parse_hjson(text: str) -> Document:
     """Return the document, or raise Unreadable."""
-    return _Parser(text).document()
+    parser = _Parser(text)
+    try:
+        return parser.document()
+    except Unreadable:
+        if parser.swallowed is None:
+            raise
+        # The parser fails lines later: the cause is the word that it took for text, with the bracket after it.
+        raise _not_a_value(text, parser.swallowed) from None
+
+
+def _not_a_value(text: str, position: int) -> Unreadable:
+    found = _WORD.match(text, position)
+    word = found.group() if found is not None else ""
+    if word in _NOT_NUMBERS:
+        return Unreadable(f"{word} is not a number that JSON or DeepSpeed knows", position, "Write a finite number.")
+    if word in PYTHONIC:
+        return Unreadable(f"{word} is Python, not JSON", position, f"Write {PYTHONIC[word]}.")
+    message = f"{quoted(word)} has no quotes, so that it goes on to the end of the line, with the bracket in it"
+    return Unreadable(message, position, f"Write {quoted(word)}.")
 
 
 class _Parser:
@@ -31,6 +53,7 @@ class _Parser:
         self.text = text
         self.at = 1 if text.startswith("\ufeff") else 0
         self.problems = Problems()
+        self.swallowed: int | None = None  # where a text begins that has a bracket which closes nothing in it
 
     def document(self) -> Document:
         begin = self._skip()
@@ -246,6 +269,8 @@ class _Parser:
 
     def _quoteless_text(self, begin: int, end: int) -> str:
         value = self.text[begin:end].strip()
+        if self.swallowed is None and any(value.count(last) > value.count(first) for first, last in ("{}", "[]")):
+            self.swallowed = begin
         word = value.rstrip(",}] \t")
         if word in _NOT_NUMBERS:
             message = f"{word} is not a number that JSON or DeepSpeed knows."

@@ -1,13 +1,14 @@
 """Configuration text → configuration, as DeepSpeed itself reads it: JSON, or hjson with comments and the rest."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from deepspeed_operator.api.status import Finding, Level
-from deepspeed_operator.dsconfig.hjson import parse_hjson
+from deepspeed_operator.dsconfig.hjson import PYTHONIC, parse_hjson
 from deepspeed_operator.dsconfig.tree import Document, Problem, Text, Unreadable, path_at, plain
 
 Config = dict[str, Any]
+_OTHERS: Final = "Hugging Face Trainer, Accelerate and Lightning"
 
 
 def parse_config(text: str, where: str = "spec.dsConfigFrom") -> Config | list[Finding]:
@@ -32,12 +33,35 @@ def format_findings(text: str, where: str, *, framework: bool = False) -> list[F
     """Say whom else than DeepSpeed the text will not please; `framework`: one of them is known to read it."""
     try:
         json.loads(text)
-    except ValueError:
-        message = "not plain JSON: DeepSpeed reads it, but Hugging Face Trainer, Accelerate and Lightning do not."
-        fix = "Leave out comments and trailing commas, and put names and strings in double quotes."
+    except json.JSONDecodeError as error:
+        position, what, fix = _unplain(text, error.pos)
+        path = path_at(parse_hjson(text).root, position)
+        at = _at(Text(text), position)
+        message = f"not plain JSON ({what}, {at}): DeepSpeed reads it, but {_OTHERS} do not."
         level = Level.WARNING if framework else Level.ADVICE
-        return [Finding(level=level, path=where, message=message, fix=fix)]
+        return [Finding(level=level, path=f"{where}.{path}".strip(".") if path else where, message=message, fix=fix)]
+    except (ValueError, RecursionError):
+        return []  # a number of more digits than Python reads, which is told elsewhere
     return []
+
+
+def _unplain(text: str, position: int) -> tuple[int, str, str]:
+    """Return where a text ceases to be JSON, what is there, and what to write instead."""
+    while text[position : position + 1].isspace():
+        position += 1
+    rest, before = text[position : position + 8], text[:position].rstrip()
+    if rest.startswith(("#", "//", "/*")):
+        return position, "a comment", "Remove the comments."
+    word = next((word for word in PYTHONIC if rest.startswith(word)), None)
+    if word is not None:
+        return position, f"Python's {word}", f"Write {PYTHONIC[word]}."
+    if rest.startswith("'"):
+        return position, "single quotes", "Write double quotes."
+    if rest.startswith(("}", "]")) and before.endswith(","):
+        return len(before) - 1, "a trailing comma", "Remove the comma."
+    if rest.startswith(",") and text[position + 1 :].lstrip().startswith(("}", "]")):
+        return position, "a trailing comma", "Remove the comma."
+    return position, "not as JSON has it", "Put names and texts in double quotes, and commas between."
 
 
 def _finding(document: Document, problem: Problem, lines: Text, where: str) -> Finding:

@@ -103,7 +103,10 @@ def test_whatever_the_text_deepspeeds_parser_reads_the_same(text: str) -> None:
         ("[1]", "must be an object, not a list"),
         ("null", "must be an object, not a single value"),
         ("3", "must be an object, not a single value"),
-        ('{"lr": NaN}', "the text ends"),
+        ('{"lr": NaN}', "NaN is not a number that JSON or DeepSpeed knows, line 1, column 8"),
+        ('{\n "fp16": {"enabled": True},\n "b": 1\n}', "True is Python, not JSON, line 2, column 22"),
+        ('{\n "a": [None],\n "b": 1\n}', "None is Python, not JSON, line 2, column 8"),
+        ('{\n "a": {device: cpu},\n "b": 1\n}', '"cpu" has no quotes'),
         ('{"lr": NaN\n}', "NaN is not a number that JSON or DeepSpeed knows (line 1, column 8)"),
         ('{\n"lr": -Infinity,\n}', "-Infinity is not a number that JSON or DeepSpeed knows (line 2, column 7)"),
         ('{"lr": 1e999}', "1e999 is too large for a number (line 1, column 8)"),
@@ -170,3 +173,23 @@ def test_what_only_deepspeed_reads_is_told(framework: bool, level: Level) -> Non
     assert format_findings('{"a": 1}', "where", framework=framework) == []
     (finding,) = format_findings('{"a": 1,}', "where", framework=framework)
     assert (finding.level, finding.path) == (level, "where")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words", "fix"),
+    [
+        ('{\n "a": 1,\n}', "", "a trailing comma, line 2, column 8", "Remove the comma."),
+        ('{"a": [1,\n]}', "a", "a trailing comma, line 1, column 9", "Remove the comma."),
+        ('{\n "a": 1 // one\n}', "", "a comment, line 2, column 9", "Remove the comments."),
+        ('{"a": {"b": True\n}}', "a.b", "Python's True, line 1, column 13", "Write true."),
+        ('{"a": None\n}', "a", "Python's None, line 1, column 7", "Write null."),
+        ("{'a': 1}", "a", "single quotes, line 1, column 2", "Write double quotes."),
+        ("{a: 1}", "a", "line 1, column 2", "Put names and texts in double quotes, and commas between."),
+    ],
+)
+def test_where_it_ceases_to_be_plain_json_is_told_with_what_to_write(
+    text: str, path: str, words: str, fix: str
+) -> None:
+    (finding,) = format_findings(text, "")
+    assert (finding.path, finding.fix) == (path, fix)
+    assert words in finding.message
