@@ -8,6 +8,7 @@ from typing import Final
 
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.batch import AUTO
+from deepspeed_operator.dsconfig.intent import intended, written_instead
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.offload import offload_notes
 from deepspeed_operator.dsconfig.optimizers import optimizer_notes
@@ -190,10 +191,12 @@ def _numbers(setup: Setup) -> Iterator[Note]:
     clipping, steps = (setup.config.get(key, 1) for key in ("gradient_clipping", "steps_per_print"))
     if clipping != AUTO and not isinstance(clipping, int | float):
         message = f"must be a number, not {quoted(clipping)}."
-        yield refused(("gradient_clipping",), "type", message, "Write gradient_clipping: 1.0, for example.")
+        fix = written_instead("gradient_clipping", intended(float, clipping), 1.0)
+        yield refused(("gradient_clipping",), "type", message, fix)
     if steps is not None and steps != AUTO and not (isinstance(steps, int | float) and steps):
         message = f"must be a number other than 0, not {quoted(steps)}: the engine divides by it."
-        yield refused(("steps_per_print",), "type", message, "Write steps_per_print: 10, for example, or remove it.")
+        fix = written_instead("steps_per_print", intended(int, steps) or None, 10)
+        yield refused(("steps_per_print",), "type", message, fix)
 
 
 def _needed(setup: Setup) -> Iterator[Note]:

@@ -28,6 +28,11 @@ class Key:
     model: str | None = None
     default: Any = None
 
+    @property
+    def default_type(self) -> type:
+        default: object = self.default
+        return type(default)
+
     def refused(self, value: object, enabled: bool, needed: bool) -> str:
         """Return the kinds that are refused here, if the value is of one of them; otherwise nothing."""
         kinds = self.refuses

@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.auto import FILLED
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.compression import GROUPS, group_notes
-from deepspeed_operator.dsconfig.kinds import OBJECT, accepted_words
+from deepspeed_operator.dsconfig.intent import intended, written_instead
+from deepspeed_operator.dsconfig.kinds import OBJECT, accepted_words, kind_of
+from deepspeed_operator.dsconfig.misspelt import misspelt
 from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest, nearest
-from deepspeed_operator.dsconfig.notes import Note, Path, error, warning, written
+from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning, written
 from deepspeed_operator.dsconfig.schema import TOP, Key, Schema, Section
 from deepspeed_operator.dsconfig.strict import Coerced, read_model
 from deepspeed_operator.dsconfig.wording import quoted
@@ -102,6 +105,12 @@ class Reading:
             return
         if any(step in _NAMED_BY_USERS for step in path[:-1]):
             return
+        meant = misspelt(self.schema, self.config, str(path[-1])) if section == TOP else None
+        if meant is not None:
+            message = f"DeepSpeed does not read this key, and would train without {meant}, which it is nearest to."
+            fix = f"Write {meant}. If it is a key of your own program, rename it."
+            self.notes.append(Note(Level.ERROR, path, "misspelt", message, fix, Phase.SILENT))
+            return
         hinted = len(self.notes) < MOST_HINTS
         hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1])) if hinted else ("", "")
         message = f"DeepSpeed does not read this key: it is silently ignored{hint}."
@@ -119,11 +128,13 @@ class Reading:
 def _refused(entry: Key, path: Path, value: object, refused: str, *, is_section: bool) -> Note:
     choices = [choice for choice in entry.choices if choice != AUTO]
     words = f"one of {', '.join(choices)}" if choices else accepted_words(refused, entry.default)
-    meant = nearest(value, choices) if isinstance(value, str) else None
-    meant = entry.default if meant is None else meant
-    example = f"Write {path[-1]}: {quoted(meant)}, or" if meant is not None else "Correct it, or"
+    meant: object = nearest(value, choices) if isinstance(value, str) else None
+    if meant is None:
+        meant = intended(entry.default_type, value)
+    if meant is not None and kind_of(meant) in refused:
+        meant = None
     message = f"must be {OBJECT if is_section else words}, not {quoted(value)}."
-    return error(path, "type", message, f"{example} remove it.")
+    return error(path, "type", message, written_instead(path[-1], meant, entry.default))
 
 
 def _texts(entry: Key, path: Path, value: str) -> Iterator[Note]:
@@ -132,10 +143,14 @@ def _texts(entry: Key, path: Path, value: str) -> Iterator[Note]:
         return
     if isinstance(entry.default, bool):
         message = f"{quoted(value)} is text, which DeepSpeed takes for {'true' if value else 'false'}."
-        fix = f"Write {path[-1]}: true, or false, without quotes."
+        meant = intended(bool, value)
+        chosen = "true, or false" if meant is None else quoted(meant)
+        fix = f"Write {path[-1]}: {chosen}, without quotes."
     else:
         message = f"{quoted(value)} is text where DeepSpeed expects a number: it fails later, or never compares equal."
-        fix = f"Write {path[-1]}: {quoted(entry.default)}, for example, without quotes."
+        meant = intended(entry.default_type, value)
+        chosen = f"{quoted(entry.default)}, for example" if meant is None else quoted(meant)
+        fix = f"Write {path[-1]}: {chosen}, without quotes."
     yield warning(path, "loose-type", message, fix)
 
 

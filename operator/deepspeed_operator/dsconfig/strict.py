@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import ValidationError
 
+from deepspeed_operator.dsconfig.intent import intended, type_of, written_instead
 from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest, nearest_choice
 from deepspeed_operator.dsconfig.notation import model_in, parts
 from deepspeed_operator.dsconfig.notes import Note, Path, error, warning
@@ -97,10 +98,10 @@ def _unknown(schema: Schema, model: str, path: Path, values: Values, *, hinted: 
 
 def _wrong(described: Any, value: object, path: Path, default: object) -> Note:
     meant = nearest_choice(described, value)
-    meant = default if meant is None else meant
-    example = f"Write {path[-1]}: {quoted(meant)}, or" if meant is not None else "Correct it, or"
+    if meant is None:
+        meant = intended(type_of(described), value)
     message = f"must be {type_words(described)}, not {quoted(value)}."
-    return error(path, "type", message, f"{example} remove it.")
+    return error(path, "type", message, written_instead(path[-1], meant, default))
 
 
 def _default(schema: Schema, model: str, steps: Path) -> object:
