@@ -15,6 +15,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "State", "type": "string", "jsonPath": ".status.state"},
     {"name": "Nodes", "type": "integer", "jsonPath": ".spec.nodes"},
     {"name": "Ready", "type": "integer", "jsonPath": ".status.workers.ready"},
+    {"name": "Warnings", "type": "integer", "jsonPath": ".status.warnings"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Attempt", "type": "integer", "jsonPath": ".status.attempt", "priority": 1},
     {"name": "Ranks", "type": "integer", "jsonPath": ".status.world.size", "priority": 1},

@@ -185,6 +185,7 @@ class DeepSpeedJobStatus(Model):
         description="With spec.model and launcher Ranks: what the attempt's first 20 steps took, beside what was "
         "predicted.",
     )
+    warnings: int | None = Field(default=None, description="How many of the findings are warnings.")
     findings: Annotated[list[Finding], Atomic()] = Field(
         default=[], max_length=MAX_FINDINGS, description="Warnings and advice about the job and its image."
     )

@@ -27,6 +27,7 @@ FILLED: Final[Mapping[str, str]] = {
     "zero_optimization.stage3_param_persistence_threshold": "10 × hidden size",
 }
 _DEEPEST: Final = 4
+_SAY_SO: Final = "If it does, write spec.training.integration: Accelerate, which says so. If not, write values."
 
 
 def auto_paths(config: Mapping[str, Any]) -> list[Path]:
@@ -34,16 +35,26 @@ def auto_paths(config: Mapping[str, Any]) -> list[Path]:
     return list(_autos(config, ()))
 
 
-def auto_notes(paths: list[Path]) -> list[Note]:
-    """List what the Trainer fills in, and what it leaves to DeepSpeed, which takes its default or the word itself."""
+def auto_notes(paths: list[Path], integration: bool | None = None) -> list[Note]:
+    """List what the Trainer fills in, and what it leaves to DeepSpeed, which takes its default or the word itself.
+
+    `integration`: whether the job names a framework that fills values in; None where nothing is known of the program.
+    """
     filled = [path for path in paths if written(path) in FILLED]
     left = [path for path in paths if written(path) not in FILLED and not _means_auto(path)]
     message = '"auto" is filled in by nobody here: DeepSpeed takes its default, or the word itself.'
     notes = [warning(path, "auto-left", message, "Remove it, or write a value.") for path in left]
     if filled:
         listed = "; ".join(f"{written(path)}: {FILLED[written(path)]}" for path in filled)
-        message = f'"auto" is filled in by the Hugging Face Trainer ({listed}). DeepSpeed alone cannot read it.'
-        notes.append(advice((), "auto", message, "Without the Trainer or Accelerate, write values."))
+        message = (
+            f'"auto" is filled in by the Hugging Face Trainer or Accelerate ({listed}). DeepSpeed alone cannot read it.'
+        )
+        if integration is False:
+            # The Trainer takes the path as an argument: it works without a word in the job, which nobody sees here.
+            message += " Nothing in the job says that its program uses one of them."
+            notes.append(warning((), "auto", message, _SAY_SO))
+        else:
+            notes.append(advice((), "auto", message, "Without the Trainer or Accelerate, write values."))
     return notes
 
 

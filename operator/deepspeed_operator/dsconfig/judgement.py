@@ -10,9 +10,10 @@ from deepspeed_operator.dsconfig.advice import advice_notes
 from deepspeed_operator.dsconfig.auto import auto_notes, auto_paths
 from deepspeed_operator.dsconfig.batch import Derived, derive_batch
 from deepspeed_operator.dsconfig.combinations import combination_notes
+from deepspeed_operator.dsconfig.credentials import credential_notes
 from deepspeed_operator.dsconfig.engine import engine_notes
 from deepspeed_operator.dsconfig.ignored import ignored_notes
-from deepspeed_operator.dsconfig.notes import Note, advice, warning
+from deepspeed_operator.dsconfig.notes import Note, Phase, advice, warning
 from deepspeed_operator.dsconfig.parallelism import Division, Parallelism, divide
 from deepspeed_operator.dsconfig.schema import Schema, schema_of
 from deepspeed_operator.dsconfig.sections import Reading
@@ -28,14 +29,15 @@ ELASTICITY: Final = "elasticity"
 class Circumstances:
     """What a verdict depends on besides the configuration. Without a version every supported one is asked.
 
-    `integration`: a framework builds optimizer and scheduler from the configuration.
+    `integration`: whether a framework builds optimizer and scheduler from the configuration, and fills in "auto";
+    None: nobody knows.
     """
 
     world: int
     version: str | None = None
     accelerator: str | None = None
     parallelism: Parallelism = field(default_factory=Parallelism)
-    integration: bool = False
+    integration: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,8 @@ def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Circu
     notes = [*reading.notes, *division.notes, *derived.notes, *combination_notes(setup)]
     notes += [*engine_notes(setup), *ignored_notes(setup, derived.batch, bool(autos))]
     accumulation = derived.batch.accumulation if derived.batch is not None else None
-    notes += [*auto_notes(autos), *advice_notes(setup, accumulation)]
+    notes += [*auto_notes(autos, circumstances.integration), *advice_notes(setup, accumulation)]
+    notes += credential_notes(config)
     return _with(Verdict((), derived.batch, division, schema.version), _unrepeated(notes))
 
 
@@ -160,9 +163,8 @@ def _for_versions(note: Note, versions: set[str]) -> Note:
     if len(versions) == len(SUPPORTED):
         return note
     if note.level is Level.ERROR:
-        return replace(
-            note, level=Level.WARNING, message=f"DeepSpeed {ranges(versions)} would refuse it: {note.message}"
-        )
+        what = "would ignore it" if note.phase is Phase.SILENT else "would refuse it"
+        return replace(note, level=Level.WARNING, message=f"DeepSpeed {ranges(versions)} {what}: {note.message}")
     return replace(note, message=f"With DeepSpeed {ranges(versions)}: {note.message}")
 
 

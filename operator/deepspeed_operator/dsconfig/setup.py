@@ -24,7 +24,7 @@ class Setup:
     division: Division
     world: int
     accelerator: str | None = None
-    integration: bool = False
+    integration: bool | None = None
 
     @property
     def zero(self) -> Mapping[str, Any]:

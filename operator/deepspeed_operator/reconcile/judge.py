@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from deepspeed_operator.api.spec import Integration
+from deepspeed_operator.api.spec import Integration, Launcher
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
 from deepspeed_operator.dsconfig.judgement import Circumstances
 from deepspeed_operator.dsconfig.judgement import Judgement as ConfigurationJudgement
@@ -16,7 +16,7 @@ from deepspeed_operator.reconcile.actions import FindGpus, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict
 from deepspeed_operator.reconcile.configuration import Configuration, Unusable, configuration, missing_files
 from deepspeed_operator.reconcile.observed import Observed
-from deepspeed_operator.reconcile.statement import accepted
+from deepspeed_operator.reconcile.statement import accepted, warnings_among
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.image import declared_version
 from deepspeed_operator.render.installation import Installation
@@ -65,7 +65,9 @@ def judge(
     path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
     framework = spec.training.integration is not Integration.NONE
     version = declared_version(spec, installation)
-    circumstances = Circumstances(world.size, version, accelerator, declared_parallelism(spec), framework)
+    # Who starts the ranks may bring the framework: accelerate launch and llamafactory-cli do.
+    integration = framework or (False if spec.training.launcher is Launcher.RANKS else None)
+    circumstances = Circumstances(world.size, version, accelerator, declared_parallelism(spec), integration)
     judged = _judged(source, circumstances, path)
     world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
     form = format_findings(source.text, path, framework=framework) if source is not None else []
@@ -115,14 +117,14 @@ def _judgement(
     memory: Statement | None = None,
 ) -> Judgement:
     errors = tuple(finding for finding in findings if finding.level is Level.ERROR)
+    others = _bounded(tuple(finding for finding in findings if finding.level is not Level.ERROR))
     if errors:
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         listed = "; ".join(str(error) for error in errors)
         acceptance = Verdict(State.INVALID, reason_if_invalid, f"{count}, nothing was created: {listed}")
     else:
-        acceptance = accepted(world, batch, has_config=source is not None)
-    others = tuple(finding for finding in findings if finding.level is not Level.ERROR)
-    return Judgement(acceptance, world, batch, source, _bounded(others), errors, accelerator, memory)
+        acceptance = accepted(world, batch, has_config=source is not None, warnings=warnings_among(others))
+    return Judgement(acceptance, world, batch, source, others, errors, accelerator, memory)
 
 
 def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

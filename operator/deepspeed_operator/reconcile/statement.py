@@ -1,6 +1,6 @@
 """From a verdict to the status that says it, and the event that announces it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -9,6 +9,8 @@ from deepspeed_operator.api.status import (
     Batch,
     ConditionType,
     DeepSpeedJobStatus,
+    Finding,
+    Level,
     State,
     World,
 )
@@ -40,14 +42,17 @@ def state(
     job, before = observed.job, observed.job.status
     changes = changes or {}
     if acceptance is None and before.world is not None and not is_true(before, ConditionType.ACCEPTED):
-        acceptance = accepted(before.world, before.batch, has_config=before.config_digest is not None)
+        has_config = before.config_digest is not None
+        acceptance = accepted(before.world, before.batch, has_config=has_config, warnings=before.warnings or 0)
     findings, changed = with_changes(observed, changes.get("findings", before.findings), changes)
+    findings = findings[:MAX_FINDINGS]
     after = before.model_copy(
         update={
             **changes,
             "observed_generation": job.metadata.generation,
             "state": verdict.state,
-            "findings": findings[:MAX_FINDINGS],
+            "findings": findings,
+            "warnings": warnings_among(findings) or None,
             "conditions": conditions(
                 verdict,
                 acceptance,
@@ -69,10 +74,16 @@ def state(
     return Outcome(after, tuple(actions), announced, check_at)
 
 
-def accepted(world: World, batch: Batch | None, *, has_config: bool) -> Verdict:
-    """Return why a job is accepted: the batch arithmetic in words."""
+def warnings_among(findings: Iterable[Finding]) -> int:
+    return sum(finding.level is Level.WARNING for finding in findings)
+
+
+def accepted(world: World, batch: Batch | None, *, has_config: bool, warnings: int) -> Verdict:
+    """Return why a job is accepted: the batch arithmetic in words, and how many warnings there are beside it."""
+    count = f" {warnings} warning{'s' * (warnings > 1)}: kubectl describe and dsjob validate show what to write."
+    beside = count if warnings else ""
     if not has_config:
-        words = "The job has no dsConfig: its program configures DeepSpeed."
+        words = f"The job has no dsConfig: its program configures DeepSpeed.{beside}"
         return Verdict(State.STARTING, Reason.NO_CONFIG, words)
     ranks = "1 rank" if world.size == 1 else f"{world.size} ranks"
     if batch is None or None in {batch.train, batch.micro_per_gpu, batch.accumulation}:
@@ -82,7 +93,7 @@ def accepted(world: World, batch: Batch | None, *, has_config: bool) -> Verdict:
             f"The configuration fits {ranks}: train_batch_size {batch.train} = micro batch {batch.micro_per_gpu} "
             f"× accumulation {batch.accumulation} × data-parallel size {batch.divisor}."
         )
-    return Verdict(State.STARTING, Reason.ACCEPTED, words)
+    return Verdict(State.STARTING, Reason.ACCEPTED, words + beside)
 
 
 def unchanged(observed: Observed, *actions: Action, check_at: datetime | None = None) -> Outcome:

@@ -204,8 +204,13 @@ def test_a_dangerous_variable_is_in_status_and_one_event_but_advice_is_no_event(
     assert [event.message[:9] for event in simulation.events if event.reason == "ConfigurationWarnings"] == [
         "1 warning"
     ]
+    assert status.warnings == 1
+    told = "1 warning: kubectl describe and dsjob validate show what to write."
+    assert simulation.condition(ConditionType.ACCEPTED).message.endswith(told)
     advised = started(network={"env": {"NCCL_BUFFSIZE": "1"}})
     assert advised.job.status.findings
+    assert advised.job.status.warnings is None
+    assert "warning" not in advised.condition(ConditionType.ACCEPTED).message
     assert not [event for event in advised.events if event.reason == "ConfigurationWarnings"]
 
 
