@@ -173,9 +173,9 @@ class DeepSpeedJobStatus(Model):
     )
     judged_by: dict[str, Annotated[str, Field(max_length=64)]] | None = Field(
         default=None,
-        max_length=16,
-        description="By name of a field of spec that predicts or judges (model, gpuMemory, admission): a digest of "
-        "what it said when the run was accepted, where it was set.",
+        max_length=32,
+        description="By name of a field of spec that a run is made from: a digest of what it said when the run was "
+        "accepted, where it was set. configDigest is that of dsConfig.",
     )
     workers: Workers | None = Field(default=None, description="Pods of the current attempt.")
     failure: Failure | None = Field(default=None, description="Why the run failed.")

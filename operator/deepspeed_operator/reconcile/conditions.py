@@ -6,8 +6,6 @@ from typing import Final, Literal
 
 from deepspeed_operator.api.status import MAX_MESSAGE, Condition, ConditionType, DeepSpeedJobStatus, State
 
-# These explain themselves even when false; the others would only repeat them.
-_EXPLAINED: Final = frozenset({ConditionType.ACCEPTED, ConditionType.RUNNING, ConditionType.READY})
 _OF_THE_STATE: Final = tuple(kind for kind in ConditionType if kind is not ConditionType.MEMORY_FIT)
 _WHAT_IT_SAYS: Final[dict[State, dict[ConditionType, bool]]] = {
     State.INVALID: {ConditionType.STALLED: True},
@@ -19,6 +17,18 @@ _WHAT_IT_SAYS: Final[dict[State, dict[ConditionType, bool]]] = {
     State.COMPLETE: {ConditionType.ACCEPTED: True, ConditionType.COMPLETE: True, ConditionType.READY: True},
     State.FAILED: {ConditionType.ACCEPTED: True, ConditionType.FAILED: True, ConditionType.STALLED: True},
 }
+# Ready has the words for the whole job; beside it they stand only in the condition that they are about.
+_ABOUT: Final = {
+    State.INVALID: ConditionType.ACCEPTED,
+    State.STARTING: ConditionType.RUNNING,
+    State.RUNNING: ConditionType.RUNNING,
+    State.SUSPENDING: ConditionType.SUSPENDED,
+    State.SUSPENDED: ConditionType.SUSPENDED,
+    State.COMPLETE: ConditionType.COMPLETE,
+    State.FAILED: ConditionType.FAILED,
+}
+_FOR_TOOLS: Final = frozenset({ConditionType.RECONCILING, ConditionType.STALLED})
+_SEE_READY: Final = "See condition Ready."
 
 
 class Reason(StrEnum):
@@ -112,23 +122,30 @@ def conditions(
     generation: int,
     now: str,
     memory: Statement | None = None,
+    unrun: str = "",
 ) -> list[Condition]:
     """Return all conditions for a verdict; a transition time changes only when a status flips.
 
     `acceptance` gives the reason and message of Accepted, and `memory` those of MemoryFit, where they were judged just
-    now; else they stay as they were.
+    now; else they stay as they were. `unrun` is what Ready says besides of changes that no run has taken.
     """
     says = _WHAT_IT_SAYS[verdict.state]
-    found = [
-        _condition(kind, says.get(kind, False), verdict, acceptance, previous, generation=generation, now=now)
+    words = {kind: _SEE_READY for kind in _FOR_TOOLS if kind in says}
+    words |= {_ABOUT[verdict.state]: verdict.message, ConditionType.READY: verdict.message + unrun}
+    said = {
+        kind: Statement("True" if says.get(kind, False) else "False", verdict.reason, words.get(kind, ""))
         for kind in _OF_THE_STATE
-    ]
-    before = condition(previous, ConditionType.MEMORY_FIT)
+    }
+    befores = {each.type: each for each in previous.conditions}
+    accepted = acceptance or befores.get(ConditionType.ACCEPTED)
+    if ConditionType.ACCEPTED in says and accepted is not None:
+        said[ConditionType.ACCEPTED] = Statement("True", accepted.reason, accepted.message)
+    before = befores.get(ConditionType.MEMORY_FIT)
     if memory is not None:
-        found.append(_stated(ConditionType.MEMORY_FIT, memory, before, generation=generation, now=now))
+        said[ConditionType.MEMORY_FIT] = memory
     elif before is not None:
-        found.append(before.model_copy(update={"observed_generation": generation}))
-    return found
+        said[ConditionType.MEMORY_FIT] = Statement(before.status, before.reason, before.message)
+    return [_stated(kind, each, befores.get(kind), generation=generation, now=now) for kind, each in said.items()]
 
 
 def _stated(kind: ConditionType, said: Statement, before: Condition | None, *, generation: int, now: str) -> Condition:
@@ -138,34 +155,6 @@ def _stated(kind: ConditionType, said: Statement, before: Condition | None, *, g
         reason=said.reason,
         message=_bounded(said.message),
         last_transition_time=before.last_transition_time if before and before.status == said.status else now,
-        observed_generation=generation,
-    )
-
-
-def _condition(
-    kind: ConditionType,
-    holds: bool,
-    verdict: Verdict,
-    acceptance: Verdict | None,
-    previous: DeepSpeedJobStatus,
-    *,
-    generation: int,
-    now: str,
-) -> Condition:
-    before = condition(previous, kind)
-    reason, message = verdict.reason, verdict.message
-    if kind is ConditionType.ACCEPTED and holds:
-        if acceptance is not None:
-            reason, message = acceptance.reason, acceptance.message
-        elif before is not None:
-            reason, message = before.reason, before.message
-    status = "True" if holds else "False"
-    return Condition(
-        type=kind,
-        status=status,
-        reason=reason,
-        message=_bounded(message) if holds or kind in _EXPLAINED else "",
-        last_transition_time=before.last_transition_time if before and before.status == status else now,
         observed_generation=generation,
     )
 

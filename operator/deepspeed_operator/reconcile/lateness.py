@@ -78,7 +78,7 @@ def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
 
 def said_before(observed: Observed, *reasons: Reason) -> Verdict | None:
     """Return what was last said for such a reason: an operator that has just begun does not know how long pods wait."""
-    said = condition(observed.job.status, ConditionType.RUNNING)
+    said = condition(observed.job.status, ConditionType.READY)
     if said is None or said.reason not in reasons:
         return None
     return Verdict(State.STARTING, said.reason, said.message)

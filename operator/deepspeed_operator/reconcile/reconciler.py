@@ -46,13 +46,11 @@ def reconcile(observed: Observed, installation: Installation) -> Outcome:
 
 def _finished(observed: Observed, gang: Gang) -> Outcome:
     """Keep the result; end what still runs. Ended pods stay, for their logs, until the job or its run is replaced."""
-    status, generation = observed.job.status, observed.job.metadata.generation
-    if not (is_true(status, ConditionType.COMPLETE) or is_true(status, ConditionType.FAILED)):
-        # Another run was asked for, refused, and taken back.
+    status = observed.job.status
+    stated = is_true(status, ConditionType.COMPLETE) or is_true(status, ConditionType.FAILED)
+    if not stated or status.observed_generation != observed.job.metadata.generation:
+        # Spec was changed, or another run was asked for, refused, and taken back.
         return state(observed, result_of(gang, status.failure), check_at=observed.now)
-    if status.observed_generation != generation:
-        seen = [each.model_copy(update={"observed_generation": generation}) for each in status.conditions]
-        status = status.model_copy(update={"observed_generation": generation, "conditions": seen})
     lingering = [pod for pod in gang.pods.values() if not pod.released and pod.deleted_at is None]
     due = {pod.name: _may_linger_until(pod, observed) for pod in lingering}
     ripe = tuple(pod for pod in lingering if due[pod.name] <= observed.now)

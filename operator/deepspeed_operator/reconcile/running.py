@@ -174,14 +174,14 @@ def _given_back(observed: Observed, gang: Gang) -> bool:
 
     Those of a new try, which begins when the last of these is gone, are not being deleted.
     """
-    said = condition(observed.job.status, ConditionType.RUNNING)
+    said = condition(observed.job.status, ConditionType.READY)
     refused = said is not None and said.reason in _REFUSALS
     return refused and any(pod.deleted_at is not None for pod in gang.pods.values())
 
 
 def _steady(observed: Observed, gang: Gang, verdict: Verdict | None) -> Verdict:
     """Keep the words of an obstacle that the kubelet keeps rephrasing, of a refusal until it is over, of a start."""
-    before = condition(observed.job.status, ConditionType.RUNNING)
+    before = condition(observed.job.status, ConditionType.READY)
     if verdict is None and before is not None and gang.missing and before.reason in _REFUSALS:
         return Verdict(_REFUSALS[before.reason], before.reason, before.message)
     attempt = observed.job.status.attempt

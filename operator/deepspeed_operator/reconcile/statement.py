@@ -15,7 +15,7 @@ from deepspeed_operator.api.status import (
     World,
 )
 from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
-from deepspeed_operator.reconcile.changed import with_changes
+from deepspeed_operator.reconcile.changed import unrun_changes, with_changes
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, condition, conditions, is_true
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
@@ -60,6 +60,7 @@ def state(
                 generation=job.metadata.generation,
                 now=timestamp(observed.now),
                 memory=memory,
+                unrun=unrun_changes(findings),
             ),
         }
     )

@@ -1,8 +1,11 @@
 """What is changed in spec while a run goes on without it is said, once, for as long as it is so."""
 
+from typing import Any
+
 import pytest
 
-from deepspeed_operator.api.status import MAX_FINDINGS, State
+from deepspeed_operator.api.status import MAX_FINDINGS, ConditionType, State
+from deepspeed_operator.reconcile.observed import Facts
 from tests.unit.reconcile.simulation import Simulation, job
 from tests.unit.reconcile.test_life_of_a_job import running
 
@@ -165,3 +168,76 @@ def test_a_change_is_announced_once_where_status_holds_no_more_findings() -> Non
     events = [event for _ in range(4) for event in simulation.step().events]
     assert [event.reason for event in events] == ["ChangeNotApplied"]
     assert "spec.template" in said(simulation)
+
+
+def finished(exit_code: int = 0, **spec: Any) -> Simulation:
+    simulation = running(**spec)
+    simulation.end(0)
+    simulation.end(1, exit_code)
+    simulation.settle()
+    assert simulation.job.status.completion_time is not None
+    return simulation
+
+
+@pytest.mark.parametrize("exit_code", [0, 7])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("training", {"script": "better.py"}),
+        ("dsConfig", {"train_micro_batch_size_per_gpu": 7}),
+        ("dsConfigFrom", {"configMap": "cfg", "key": "c"}),
+        ("template", AFTER),
+        ("nodes", 3),
+        ("gpuMemory", "80Gi"),
+    ],
+)
+def test_a_changed_spec_of_a_finished_job_is_said_in_one_write(field: str, value: Any, exit_code: int) -> None:
+    simulation = finished(exit_code)
+    before = simulation.condition(ConditionType.READY)
+    writes = len(simulation.writes)
+    simulation.edit(**{field: value}, **({"dsConfig": None} if field == "dsConfigFrom" else {}))
+    simulation.settle()
+    assert simulation.writes[writes:] == ["status"]
+    assert said(simulation) == [f"spec.{field}"]
+    words = f"{before.message} spec.{field} changed since this run: set a new spec.runId to run it."
+    assert simulation.condition(ConditionType.READY).message == words
+    assert [each.status for each in simulation.job.status.conditions if each.type == "Ready"] == [before.status]
+    assert len(announced(simulation)) == 1
+    simulation.facts = Facts()
+    assert simulation.outcome().status == simulation.job.status, "an operator that has just begun says the same"
+
+
+def test_a_finished_job_whose_change_is_taken_back_or_run_says_nothing_of_it() -> None:
+    simulation = finished()
+    before = simulation.condition(ConditionType.READY)
+    simulation.edit(image="better:1")
+    simulation.settle()
+    simulation.edit(image=None)
+    simulation.settle()
+    assert said(simulation) == []
+    assert simulation.condition(ConditionType.READY).message == before.message
+    simulation.edit(image="better:1", runId="b")
+    simulation.remove(*simulation.pods)
+    simulation.settle()
+    assert said(simulation) == []
+    assert simulation.job.status.state is State.STARTING
+
+
+@pytest.mark.parametrize(
+    "change", [{"suspend": True}, {"lifecycle": {"startupDeadlineSeconds": 60}}, {"admission": "Always"}]
+)
+def test_what_makes_no_other_run_is_no_change_of_a_finished_job(change: dict[str, Any]) -> None:
+    simulation = finished()
+    simulation.edit(**change)
+    simulation.settle()
+    assert said(simulation) == announced(simulation) == []
+
+
+def test_what_was_changed_during_a_run_is_said_of_its_result() -> None:
+    simulation = running()
+    simulation.edit(template=AFTER)
+    simulation.settle()
+    simulation.end(0)
+    simulation.end(1)
+    simulation.settle()
+    assert "spec.template changed since this run" in simulation.condition(ConditionType.READY).message
