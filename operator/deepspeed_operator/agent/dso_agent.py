@@ -13,14 +13,15 @@ from typing import Any, Callable
 
 import dso_preflight
 from dso_bandwidth import LIMIT_SECONDS, Sweep
-from dso_cause import exit_code, message
-from dso_gang import SETTLE_SECONDS, Gang, is_secondary
+from dso_cause import ending, exit_code, message
+from dso_gang import SETTLE_SECONDS, Gang
 from dso_http import Answer, Server, listen
 from dso_link import TELL_SECONDS, Link
 from dso_measure import Measure
 from dso_output import Output
 from dso_plan import PROTOCOL, TERMINATION_LOG, Cause, Failure, Plan, load
 from dso_ranks import Child, Ranks, specs
+from dso_symptom import WITHIN_PREFLIGHT, is_secondary
 from dso_transport import Source, Watch, brief
 
 KILL_AFTER_SECONDS = 3.0
@@ -44,7 +45,7 @@ class Agent:
         self.warnings: list[str] = []
         self.seen_version = 0
         self.suspect: tuple[float, Cause] | None = None
-        self.failed: Child | None = None
+        self.failed: Child | None = None  # or the first that left
         self.bandwidth: int | None = None
         self.terminated_by = 0
 
@@ -185,7 +186,7 @@ class Agent:
                     raise Failure(plan.cause("PreflightFailed", sweep.below_minimum(found)))
             if failed:
                 cause = self.ranks.failure(failed)
-                text = f"the bandwidth preflight failed: {cause['signature']}"
+                text = WITHIN_PREFLIGHT + (cause["signature"] or ending(cause))
                 raise Failure({**cause, "reason": "PreflightFailed", "signature": text[:300]})
             if self.ranks.running():
                 raise Failure(plan.cause("PreflightFailed", f"the all-reduces did not end in {LIMIT_SECONDS:.0f} s"))
@@ -248,12 +249,22 @@ class Agent:
                 for warning in self.probe.reaped(code):
                     self.warn(warning)
             child = self.ranks.reaped(pid, code)
-            if child and code and self.phase == "Running":
-                self.rank_failed(child)
+            if child and self.phase == "Running":
+                self.rank_ended(child)
+
+    def rank_ended(self, child: Child) -> None:
+        if child.code == 0 and not self.link.left:
+            # Nothing is wrong with it, unless another rank fails for want of this one.
+            self.failed = self.failed or child
+            self.link.left = self.complete(self.plan.cause("RankLeft", "", rank=child.spec.rank, exitCode=0))
+            if self.ranks.running():
+                self.link.tell("Running")
+        elif child.code:
+            self.rank_failed(child)
 
     def rank_failed(self, child: Child) -> None:
         cause = self.complete(self.ranks.failure(child))
-        self.output.say(f"rank {cause['rank']} failed: {cause['signature']}")
+        self.output.say(ending(cause))
         if self.suspect and is_secondary(cause):
             return
         self.failed = child
@@ -272,7 +283,8 @@ class Agent:
         self.phase = "Stopping"
         cause = self.complete(cause)
         self.watch.poll()
-        self.output.say(f"stopping, {cause['reason']}: {cause['signature']}")
+        words = ending(cause) if cause["reason"] in ("RankFailed", "RankLeft") else cause["signature"]
+        self.output.say(f"stopping, {cause['reason']}: {words}")
         self.write(cause)  # early: we may be killed before the end
         if not self.link.verdict:
             self.link.tell("Stopping", cause)

@@ -3,65 +3,64 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from typing import Any
 
+from dso_output import KEPT
 from dso_plan import Cause
+from dso_words import dying_words, last_words, legible
 
 MESSAGE_BYTES = 4000
 OBJECT_BYTES = 1000
+LINE_BYTES = 200
 
-# The line that ends a traceback: the exception's name, dotted, and its text.
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: .*)?$")
-_ABORT = re.compile(r"^(?:Fatal Python error: .*|\s*what\(\): .*)$", re.MULTILINE)
-# What the interpreter itself says when there is no such program, and of a syntax error, both without a traceback.
-_PYTHON = re.compile(r"^(?:\S*python\S*: (.*)|((?:\w+\.)*\w*Error: .*))$", re.MULTILINE)
+# Of Python, and of torch when it opens a file to write.
+_PATH = re.compile(
+    r"(?:(?:Permission denied|Read-only file system): '|Parent directory |File )(.+?)"
+    r"(?:'| does not exist| cannot be opened)"
+)
 
 
 def signature(code: int, tail: bytes, error_file: str | None, out_of_memory: bool) -> str:
-    """One line for status: what the rank said of its end, else how it ended. `code` as subprocess gives it."""
+    """One line for status: why the rank ended, as far as it said so. `code` as subprocess gives it."""
     recorded = _recorded(error_file)
     if recorded:
         return recorded
-    text = tail.decode("utf-8", "replace")
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = "a real-time signal"
-        words = f"killed by signal {-code} ({name})"
-        if out_of_memory:
-            return words + ": the container ran out of memory"
-        last_words = _ABORT.findall(text)
-        return (
-            words + (": out of memory?" if code == -9 else "") + (f": {last_words[-1].strip()}" if last_words else "")
-        )
-    # Python exits with 1 after an uncaught exception; with another code, a traceback in the log was handled.
-    found = traceback_line(text) if code == 1 else ""
-    return found or f"exit code {code}"
+    output = legible(tail)
+    if code >= 0:
+        return last_words(code, output)
+    if out_of_memory:
+        return "the container ran out of memory"
+    return dying_words(output) or ("out of memory?" if code == -signal.SIGKILL else "")
 
 
-def rank_of(tail: bytes) -> int | None:
-    """The rank that a launcher's log names: torch puts [rankN] before each line of a traceback."""
-    found = re.findall(rb"^\[rank(\d+)\]: Traceback", tail, re.MULTILINE)
-    return int(found[-1]) if found else None
+def unwritable(text: str) -> str:
+    """What keeps this user from writing to the path that an error names; empty if it names none, or nothing does."""
+    found = _PATH.search(text)
+    if not found:
+        return ""
+    place: str = os.path.abspath(found[1])
+    while not os.path.isdir(place) and place != "/":
+        place = os.path.dirname(place)
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        return f"{place} is on a read-only file system"
+    return "" if os.access(place, os.W_OK | os.X_OK) else f"{place} is not writable by uid {os.getuid()}"
+
+
+def ending(cause: Cause) -> str:
+    """How a rank, or the program that starts ranks, ended, for the log."""
+    who = "the program" if cause["rank"] is None else f"rank {cause['rank']}"
+    killed = cause["signal"] is not None
+    how = f"was killed by signal {cause['signal']}" if killed else f"exited with code {cause['exitCode']}"
+    return f"{who} {how}: {cause['signature']}" if cause["signature"] else f"{who} {how}"
 
 
 def launcher_code(code: int, tail: bytes) -> int:
     """DeepSpeed's launcher exits with 247 when a rank was killed by signal 9; its log says which it was."""
     killed = re.findall(rb"exits with return code = -(\d+)$", tail, re.MULTILINE)
     return -int(killed[-1]) if killed and code == 256 - int(killed[-1]) else code
-
-
-def traceback_line(text: str) -> str:
-    text = re.sub(r"^\[rank\d+\]: ?", "", text, flags=re.MULTILINE)
-    _, found, after = text.rpartition("Traceback (most recent call last):\n")
-    for line in after.splitlines() if found else ():
-        if not line.startswith(" ") and _EXCEPTION.match(line):
-            return line
-    said = _PYTHON.findall(text)
-    return said[-1][0] or said[-1][1] if said else ""
 
 
 def _recorded(error_file: str | None) -> str:
@@ -87,8 +86,13 @@ def message(cause: Cause, tail: bytes) -> bytes:
         text = text[: len(text) * 3 // 4]
         head = _dump({**cause, "signature": text})
     room = MESSAGE_BYTES - len(head) - 1
+    log = legible(tail).encode()
+    kept = log[-room:] if room > 0 else b""
+    first, newline, rest = kept.partition(b"\n")
+    if newline and len(first) < LINE_BYTES and (len(log) > room or len(tail) == KEPT):
+        kept = rest  # it began within a line
     # Cut at a character: the API server refuses what is not UTF-8, and a replacement character may be longer.
-    kept = tail[-room:].decode("utf-8", "ignore").encode() if room > 0 else b""
+    kept = kept.decode("utf-8", "ignore").encode()
     return head + (b"\n" + kept if kept else b"")
 
 

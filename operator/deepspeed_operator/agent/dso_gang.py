@@ -6,34 +6,25 @@ Only the HTTP thread calls it, so it needs no lock; time is an argument.
 from __future__ import annotations
 
 import hmac
-import re
 from typing import Any
 
+from dso_address import MOST, named, owners
 from dso_plan import PROTOCOL, Cause, Plan
+from dso_symptom import is_secondary
 from dso_transport import summary, those_on
 
 SETTLE_SECONDS = 1.5
 
-# What a rank says when it fails because another one did. Its report may arrive first.
-_SECONDARY = re.compile(
-    r"connection (was )?(reset|closed|refused|aborted)|broken pipe|socket closed|remote (process|error)|peer"
-    r"|nccl(Remote|System)Error|Dist(Backend|Store|Network)Error",
-    re.IGNORECASE,
-)
-
-
-def is_secondary(cause: Cause) -> bool:
-    return cause["reason"] in ("RankFailed", "PreflightFailed") and bool(_SECONDARY.search(cause["signature"]))
-
 
 class Member:
-    __slots__ = ("node", "phase", "pod", "seen", "told", "uid")
+    __slots__ = ("addresses", "node", "phase", "pod", "seen", "told", "uid")
 
     def __init__(self, uid: str, pod: str, node: str) -> None:
         self.uid, self.pod, self.node = uid, pod, node
         self.phase = ""
         self.seen = 0.0
         self.told = False
+        self.addresses: list[str] = []
 
 
 class Gang:
@@ -46,6 +37,7 @@ class Gang:
         self.finished = False
         self.cause: Cause | None = None
         self.suspect: Cause | None = None
+        self.left: Cause | None = None  # the first rank that ended with 0
         self.settles = 0.0
         self.version = 0
         self.next_check = 0.0
@@ -69,6 +61,8 @@ class Gang:
         if member is None or member.uid != body["podUid"]:
             member = self.members[index] = Member(body["podUid"], body["pod"], body["node"])
         member.seen, member.phase = now, body["phase"]
+        member.addresses = [each for each in body.get("addresses", [])[:MOST] if isinstance(each, str)]
+        self.left = self.left or body.get("left")
         if body.get("transport"):
             self._take_transport(index, body["transport"])
         if body["cause"] and not self.cause:
@@ -156,15 +150,30 @@ class Gang:
             self.suspect, self.settles = cause, now + SETTLE_SECONDS
 
     def _conclude(self, cause: Cause) -> None:
-        self.cause = cause
+        self.cause = {**cause, "signature": self._named(cause["signature"])[:300]}
         self.version += 1
+
+    def _behind(self, suspect: Cause) -> Cause:
+        """What explains that a rank lost another one: that one has ended with 0, where it has."""
+        if not self.left:
+            return suspect
+        who = "another pod's program" if suspect["rank"] is None else f"rank {suspect['rank']}"
+        return {**self.left, "signature": f"{who} then failed: {suspect['signature']}"}
+
+    def _named(self, text: str) -> str:
+        slots = self.plan.slots
+        pods: list[Any] = []
+        for index, member in self.members.items():
+            ranks = f"rank {index}" if slots == 1 else f"one of ranks {index * slots} to {(index + 1) * slots - 1}"
+            pods.append((f"{ranks} in pod {member.pod}", member.node, member.addresses))
+        return named(text, owners(pods))
 
     def _advance(self, now: float) -> None:
         if self.cause or self.finished:
             return
         if self.suspect:
             if now >= self.settles:
-                self._conclude(self.suspect)
+                self._conclude(self._behind(self.suspect))
         elif not self.released:
             if len(self.members) == self.plan.nodes:
                 for member in self.members.values():

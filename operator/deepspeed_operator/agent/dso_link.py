@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any, Callable
 
+from dso_address import own_addresses
 from dso_http import post
 from dso_plan import PROTOCOL, Cause, Plan
 
@@ -21,6 +22,8 @@ class Link(threading.Thread):
         self.wake = wake
         self.phase = "Waiting"
         self.report: Cause | None = None
+        self.left: Cause | None = None  # the first rank of this pod that ended with 0
+        self.own_addresses = own_addresses()
         self.released = self.finished = self.refused = self.superseded = False
         self.verdict: Cause | None = None
         self.registered = 0
@@ -105,6 +108,8 @@ class Link(threading.Thread):
             "node": plan.node,
             "phase": self.phase,
             "cause": self.report,
+            "left": self.left,
+            "addresses": self.own_addresses,
             "wait": wait,
             "transport": news,
         }

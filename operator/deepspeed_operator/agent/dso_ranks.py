@@ -9,9 +9,10 @@ import signal
 import subprocess
 from typing import Any, Iterator, Mapping
 
-from dso_cause import launcher_code, rank_of, signature
+from dso_cause import launcher_code, signature, unwritable
 from dso_output import Output, Stream
 from dso_plan import HOSTFILE, Plan, expand
+from dso_words import legible, rank_of
 
 # DeepSpeed's own command line, but for one thing: it exits 0 when the launcher below it was killed by a signal.
 DEEPSPEED_CLI = """\
@@ -201,8 +202,10 @@ class Ranks:
         code = launcher_code(child.code or 0, tail) if self.plan.launcher == "DeepSpeed" else child.code or 0
         oom = code == -signal.SIGKILL and out_of_memory_kills() > self.oom_kills
         text = signature(code, tail, child.spec.ours.get("TORCHELASTIC_ERROR_FILE"), oom)
+        barred = unwritable(text)
+        text = f"{barred}: {text}" if barred else text
         ended = {"signal": -code} if code < 0 else {"exitCode": code}
-        return self.plan.cause("RankFailed", text, rank=rank_of(tail) if rank is None else rank, **ended)
+        return self.plan.cause("RankFailed", text, rank=rank_of(legible(tail)) if rank is None else rank, **ended)
 
     def states(self) -> list[dict[str, Any]]:
         return [{"rank": c.spec.rank, "pid": c.process.pid, "exitCode": c.code} for c in self.children]

@@ -24,10 +24,11 @@ from deepspeed_operator.plan.measured import Measured
 from deepspeed_operator.plan.recalibration import as_run, corrected
 from deepspeed_operator.plan.units import gib
 from deepspeed_operator.reconcile.conditions import sentence
-from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, how, remedy
+from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.judge import Judgement
 from deepspeed_operator.reconcile.memory import out_of_memory
 from deepspeed_operator.reconcile.plan import advice, measured_of, plan_status
+from deepspeed_operator.reconcile.remedies import RANK_LEFT, remedy
 from deepspeed_operator.reconcile.transport import mismatch, transport_of
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.machine import ignored, loopback, variables
@@ -218,7 +219,11 @@ def _failed(live: _Live, attempt: Attempt, directory: Directory, agents: Agents,
 
 def _say_failed(words: str, reason: str, seconds: float) -> None:
     """As the condition of a job says it; who has stopped it knows what to do."""
-    _say(State.FAILED, words if reason == "Terminated" else f"{sentence(words)} {remedy(reason, 'run again')}", seconds)
+    _say(
+        State.FAILED,
+        words if reason == "Terminated" else f"{sentence(words)} {remedy(reason, words, 'run again')}",
+        seconds,
+    )
 
 
 def _message(directory: Directory, index: int) -> AgentMessage | None:
@@ -236,10 +241,10 @@ def _last_words(directory: Directory) -> Json:
 
 
 def _words(cause: AgentMessage) -> str:
-    if cause.reason != "RankFailed":
+    if cause.reason not in {"RankFailed", RANK_LEFT}:
         return f"{cause.reason} on node {cause.index}: {cause.signature}"
     who = f"rank {cause.rank}" if cause.rank is not None else "the ranks' launcher"
-    return f"{who} on node {cause.index} {how(cause.exit_code, cause.signal)}: {cause.signature}"
+    return f"{who} on node {cause.index} {ending(cause)}"
 
 
 def _print_tail(cause: AgentMessage) -> None:

@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from signal import Signals
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -13,38 +14,18 @@ from deepspeed_operator.api.status import Failure
 from deepspeed_operator.reconcile.conditions import Reason, sentence
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.pods import PodView
+from deepspeed_operator.reconcile.remedies import RANK_LEFT, remedy
 
 _SIGKILL = 9
 _SIGNALLED = 128
+_NAMED: Final = frozenset(Signals)
+_LEFT: Final = "left with exit code 0 while the others trained"
 # An agent that was killed says nothing, and its peers fail a moment later by their lost connection.
 _SILENT_DEATH_ADVANTAGE = timedelta(seconds=2)
 # All pods of a gang are seen within seconds of their end, or all late: by an operator that was away.
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _SYMPTOMS = frozenset({"Terminated", "PeerLost", "PeersMissing"})  # of something that another pod may explain
 _NOT_FOUND = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|.*no such file)')
-# `again`: how to, which is another thing without a cluster.
-_REMEDIES = {
-    "ScriptNotFound": "Check spec.training.script against the image's working directory or spec.training.files.",
-    Reason.PYTHON_NOT_FOUND: "The image needs python3 (3.8 or newer); spec.training.python is the ranks' interpreter.",
-    Reason.OUT_OF_MEMORY: "Raise the memory limit of the trainer container in spec.template, or lower the memory need: "
-    "a smaller micro batch, activation checkpointing, less offload to the CPU.",
-    Reason.EVICTED: "Set memory and ephemeral-storage requests in spec.template; {again}.",
-    Reason.POD_DELETED: "Run again with another spec.runId.",
-    Reason.CONTAINER_KILLED: "Look at the events of its node for want of memory; {again}.",
-    Reason.CONTAINER_FAILED: "Read its log in status.failure: an entrypoint of the image may have failed before the "
-    "agent; {again}.",
-    Reason.INIT_CONTAINER_FAILED: "Read its log; correct it in spec.template, and {again}.",
-    Reason.STARTUP_DEADLINE_EXCEEDED: "Remove that, or raise the deadline; {again}.",
-    "WorldMismatch": "Remove it from the image or from spec.template; {again}.",
-    "Terminated": "Look for a drain, a preemption or a person; {again}.",
-    "AgentError": "Please report it with its log; {again}.",
-    "TransportMismatch": "See docs/transport.md for what keeps NCCL from it; {again}.",
-    "PreflightFailed": "Look at the network, or at the log of its rank; {again}.",
-    "PeerLost": "Look at the node; {again}.",
-    "HostNotResolved": "Check the cluster's DNS and network policies, then {again}.",
-    "PeersMissing": "Check that pods of this namespace may talk to each other, then {again}.",
-}
-_DEFAULT_REMEDY = "Correct the cause, then {again}."
 
 
 _Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -106,12 +87,7 @@ def gone_pods(gang: Gang) -> Failure:
 def headline(failure: Failure) -> str:
     """Return the failure in one line with what to do next, for a condition."""
     cause = failure.message.partition("\n")[0]
-    return f"{sentence(cause)} {remedy(failure.reason)}"
-
-
-def remedy(reason: str, again: str = "run again with another spec.runId") -> str:
-    """Return what to do after a failure for this reason."""
-    return _REMEDIES.get(reason, _DEFAULT_REMEDY).format(again=again)
+    return f"{sentence(cause)} {remedy(failure.reason, cause)}"
 
 
 def _ended(pods: tuple[PodView, ...]) -> dict[str, datetime]:
@@ -147,8 +123,7 @@ def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
         if said.reason == "Terminated":
             return _deleted(name, node)
     who = f"rank {said.rank} in {_place(name, node)}" if said.rank is not None else _place(name, node)
-    end = how(said.exit_code, said.signal)
-    summary = f"{who} {end}: {said.signature}" if said.signature else f"{who} {end}"
+    summary = f"{who} {ending(said)}"
     tail = said.tail
     if origin is not pod and origin.termination is not None:  # the origin has the failed rank's own log
         own = agent_message(origin.termination.message)
@@ -211,10 +186,17 @@ def _deleted(name: str, node: str | None) -> Failure:
     return Failure(reason=Reason.POD_DELETED, pod=name, node=node, message=words)
 
 
+def ending(said: AgentMessage) -> str:
+    """Return how a rank, a program or a pod ended, and what it said of it."""
+    end = _LEFT if said.reason == RANK_LEFT else how(said.exit_code, said.signal)
+    return f"{end}: {said.signature}" if said.signature else end
+
+
 def how(exit_code: int | None, signal: int | None) -> str:
     """Return how a process ended, in words."""
     if signal is not None:
-        return f"was killed by signal {signal}"
+        name = f" ({Signals(signal).name})" if signal in _NAMED else ""
+        return f"was killed by signal {signal}{name}"
     return f"exited with code {exit_code}" if exit_code is not None else "failed"
 
 

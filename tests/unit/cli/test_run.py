@@ -148,14 +148,14 @@ def test_a_failing_ranks_code_is_ours_and_the_cause_is_named(start: Start) -> No
     )
     ended = start(program, nodes=2, slotsPerNode=2).end()
     assert ended.code == 7
-    assert "s: rank 3 on node 1 exited with code 7: exit code 7. Correct the cause, then run again.\n" in ended.output
+    assert 's: rank 3 on node 1 exited with code 7: "last words". Correct the cause, then run again.\n' in ended.output
     assert ended.output.endswith("  last words\n")
 
 
 def test_a_signal_that_kills_a_rank_is_named(start: Start) -> None:
     ended = start("import os; os.abort()").end()
     assert ended.code == 128 + signal.SIGABRT
-    assert "rank 0 on node 0 was killed by signal 6" in ended.output
+    assert "rank 0 on node 0 was killed by signal 6 (SIGABRT): Fatal Python error: Aborted" in ended.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -37,6 +37,56 @@ def test_the_failing_rank_is_named_with_pod_node_code_and_log() -> None:
     assert "last line of the log" not in failed.message
 
 
+def test_a_rank_that_left_with_0_is_named_with_what_to_do() -> None:
+    simulation = running()
+    said = agent_says(1, 1, 0, "RankLeft", signature="rank 0 then failed: RuntimeError: Connection closed by peer")
+    for index in (0, 1):
+        simulation.end(index, 1, said)
+    simulation.settle()
+    failed, failure = simulation.condition(ConditionType.FAILED), simulation.job.status.failure
+    assert failure is not None
+    assert (failure.reason, failure.rank, failure.exit_code, failure.pod) == ("RankLeft", 1, 0, "pretrain-1-1")
+    assert failed.message.startswith(
+        "rank 1 in pod pretrain-1-1 on node node1 left with exit code 0 while the others trained: rank 0 then failed: "
+    )
+    assert "Give all ranks the same number of steps" in failed.message
+
+
+@pytest.mark.parametrize(
+    ("signature", "expected"),
+    [
+        (
+            "/ckpt is not writable by uid 1000: RuntimeError: Parent directory /ckpt/global_step5 does not exist.",
+            "fsGroup",
+        ),
+        ("TypeError: '>' not supported between instances of 'str' and 'int'", 'If dsConfig says "auto"'),
+        ("TypeError: '<' not supported between instances of 'list' and 'int'", "Correct the cause"),
+        ("", "Correct the cause"),
+    ],
+)
+def test_words_whose_cause_is_known_say_what_to_do(signature: str, expected: str) -> None:
+    simulation = running(nodes=1)
+    simulation.end(0, 1, agent_says(0, 0, 1, signature=signature))
+    simulation.settle()
+    assert expected in simulation.condition(ConditionType.FAILED).message
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "signal", "signature", "expected"),
+    [
+        (2, None, "train.py: error: unrecognized arguments: --x", "exited with code 2: train.py: error: unrecognized"),
+        (7, None, "", "on node node0 exited with code 7. Correct"),
+        (None, 9, "out of memory?", "was killed by signal 9 (SIGKILL): out of memory?"),
+        (None, 99, "", "was killed by signal 99. Correct"),
+    ],
+)
+def test_an_end_is_said_once(exit_code: int | None, signal: int | None, signature: str, expected: str) -> None:
+    simulation = running(nodes=1)
+    simulation.end(0, exit_code or 137, agent_says(0, 0, exit_code, signal=signal, signature=signature))
+    simulation.settle()
+    assert expected in simulation.condition(ConditionType.FAILED).message
+
+
 def test_a_silent_death_explains_the_lost_connections_of_its_peers() -> None:
     simulation = running(nodes=3)
     simulation.end(2, 137, "some log line", reason="OOMKilled")
