@@ -37,14 +37,17 @@ _RETRIED = frozenset({429, 500, 502, 503, 504})
 
 
 class Client:
-    """Every call is safe to repeat: names are deterministic, updates and deletes carry preconditions."""
+    """Every call is safe to repeat: names are deterministic, updates and deletes carry preconditions.
 
-    def __init__(self, connection: Connection, *, qps: float, in_flight: int) -> None:
+    `qps`: writes a second; None for as many as come.
+    """
+
+    def __init__(self, connection: Connection, *, qps: float | None, in_flight: int) -> None:
         self._connection = connection
         self._session = connection.session(in_flight)
         # Watches live for minutes: apart, so that they never take a place from a request, and one for each namespace.
         self._streams = connection.session(UNLIMITED)
-        self._limiter = RateLimiter(qps, burst=max(1.0, qps))
+        self._limiter = None if qps is None else RateLimiter(qps, burst=max(1.0, qps))
 
     async def close(self) -> None:
         await self._session.close()
@@ -155,7 +158,7 @@ class Client:
         writes = verb in _METHODS
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         for attempt in range(1, ATTEMPTS + 1):
-            if writes:
+            if writes and self._limiter is not None:
                 await self._limiter.acquire(namespace)
             (WRITES if writes else READS).labels(verb, kind).inc()
             try:

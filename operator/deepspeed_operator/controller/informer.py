@@ -6,7 +6,6 @@ A list replaces what was known, so that deletions are seen that happened while n
 import asyncio
 import logging
 import random
-from collections.abc import Callable
 
 import aiohttp
 
@@ -28,11 +27,10 @@ _log = logging.getLogger(__name__)
 class PodInformer:
     """Watches the pods of one namespace, or of all."""
 
-    def __init__(self, client: Client, cache: PodCache, namespace: str | None, activity: Callable[[], None]) -> None:
+    def __init__(self, client: Client, cache: PodCache, namespace: str | None) -> None:
         self._client = client
         self._cache = cache
         self._namespace = namespace
-        self._activity = activity
         self._failures = 0
         self._version: str | None = None
         self.synced = asyncio.Event()
@@ -81,7 +79,6 @@ class PodInformer:
     def _progress(self, version: str) -> None:
         self._version = version
         self._failures = 0
-        self._activity()
 
     async def _pause(self, error: Exception) -> None:
         self._failures += 1

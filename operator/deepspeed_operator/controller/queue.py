@@ -26,7 +26,7 @@ class WorkQueue:
         self._loop = asyncio.get_running_loop()
         self._waiting: Turns[Key] = Turns()
         self._shares = Shares(1)
-        self._working: dict[Key, float] = {}  # since when
+        self._working: set[Key] = set()
         self._again: set[Key] = set()
         self._alarms: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
@@ -58,11 +58,6 @@ class WorkQueue:
         self._cancel_alarm(key)
         self._failures.pop(key, None)
 
-    def longest_work(self) -> float:
-        """Seconds since the oldest work in progress began."""
-        now = self._loop.time()
-        return now - min(self._working.values(), default=now)
-
     async def run(self, work: Callable[[Key], Awaitable[None]], workers: int) -> None:
         """Work on keys until cancelled; an exception delays its key, longer each time."""
         self._shares = Shares(workers)
@@ -83,7 +78,7 @@ class WorkQueue:
             else:
                 self._failures.pop(key, None)
             finally:
-                del self._working[key]
+                self._working.remove(key)
                 self._shares.give(key[0])
                 if self._waiting:
                     self._arrival.set()  # of a namespace that had its share
@@ -99,7 +94,7 @@ class WorkQueue:
         namespace, key = found
         self._shares.take(namespace)
         self._cancel_alarm(key)  # what it was set for is looked at now
-        self._working[key] = self._loop.time()
+        self._working.add(key)
         QUEUE_DEPTH.set(len(self._waiting))
         return key
 

@@ -32,17 +32,16 @@ class Replica:
     def __init__(self, settings: Settings, connection: Connection, judges: Judges) -> None:
         self._settings = settings
         self.client = Client(connection, qps=settings.qps, in_flight=2 * settings.in_flight)
-        # Its own connections: a renewal never waits behind a thousand pods.
-        self._lease_client = Client(connection, qps=settings.qps, in_flight=2)
+        # Its own connections and no limit: a renewal waits neither behind a thousand pods nor for its turn.
+        self._lease_client = Client(connection, qps=None, in_flight=2)
         self._leadership = Leadership(settings.leader, settings.namespace, settings.identity)
         self._queue = WorkQueue()
-        self.health = Health(self._queue, self._leadership)
+        self.health = Health(self._leadership)
         jobs, pods = JobCache(self._queue.add), PodCache(self._queue.add)
         register_jobs_by_state(jobs)
         self._feed = JobFeed(self.client, jobs, settings.watched_namespaces)
         self._informers = [
-            PodInformer(self.client, pods, namespace, self.health.heard)
-            for namespace in settings.watched_namespaces or (None,)
+            PodInformer(self.client, pods, namespace) for namespace in settings.watched_namespaces or (None,)
         ]
         self._synced = [self._feed.synced, *(informer.synced for informer in self._informers)]
         self.health.syncing = self._synced

@@ -1,19 +1,24 @@
 """What the operator is told at its start: flags, each with an environment variable as its default."""
 
 import argparse
+import math
 import os
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Final, Literal, cast
 
 from deepspeed_operator.api.names import OPERATOR
 
 LogFormat = Literal["json", "plain"]
 
 _PREFIX = "DEEPSPEED_OPERATOR_"
+_SWITCH: Final = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -50,7 +55,15 @@ class Settings:
 
 def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Parse flags; a flag that is not given takes DEEPSPEED_OPERATOR_<FLAG> from the environment."""
-    given = _parser(environment).parse_args(arguments)
+    parser = _parser(environment)
+    given = parser.parse_args(arguments)
+    # As the election's loop demands, which would end the process later and in its own words.
+    if not given.retry_period * 1.2 < given.renew_deadline < given.lease_duration:
+        parser.error(
+            f"--lease-duration {given.lease_duration}, --renew-deadline {given.renew_deadline:g} and --retry-period "
+            f"{given.retry_period:g} contradict each other: a lease must last longer than its renew deadline, and that "
+            "longer than 1.2 retry periods"
+        )
     namespaces = cast("str", given.watch_namespaces)
     return Settings(
         namespace=given.namespace,
@@ -84,7 +97,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
 
-    def add(flag: str, default: str, meaning: str, kind: type = str, choices: Sequence[str] | None = None) -> None:
+    def add(
+        flag: str,
+        default: str,
+        meaning: str,
+        kind: Callable[[str], object] = str,
+        choices: Sequence[str] | None = None,
+    ) -> None:
         variable = _PREFIX + flag.upper().replace("-", "_")
         # A string default goes through `type`, so that a bad variable is refused like a bad flag.
         parser.add_argument(
@@ -95,28 +114,50 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("namespace", _own_namespace(environment), "namespace of the install: the Lease is there")
     add("watch-namespaces", "", "comma-separated namespaces to serve; empty: all")
     add("identity", f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}", "name of this replica in the Lease")
-    add("qps", str(own.qps), "writes a second to the API server", float)
-    add("in-flight", str(own.in_flight), "pods created at a time", int)
-    add("workers", str(own.workers), "jobs reconciled at a time", int)
+    add("qps", str(own.qps), "writes a second to the API server, renewals of the Lease apart", _positive)
+    add("in-flight", str(own.in_flight), "pods created at a time", _count)
+    add("workers", str(own.workers), "jobs reconciled at a time", _count)
     add("worker-image", own.worker_image, "image of jobs that name none")
     add("worker-deepspeed-version", "", "DeepSpeed version in that image")
     add("http-host", own.http_host, "address of /healthz, /readyz and /metrics")
-    add("http-port", str(own.http_port), "port of /healthz, /readyz and /metrics", int)
+    add("http-port", str(own.http_port), "port of /healthz, /readyz and /metrics", _port)
     add("log-format", own.log_format, "json for machines, plain for people", choices=("json", "plain"))
     add("log-level", own.log_level, "least level to log", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     add("lease-name", leader.name, "name of the Lease")
-    add("lease-duration", str(leader.lease_duration), "seconds until a silent leader is replaced", int)
-    add("renew-deadline", str(leader.renew_deadline), "seconds without renewal after which the leader gives up", float)
-    add("retry-period", str(leader.retry_period), "seconds between renewals", float)
+    add("lease-duration", str(leader.lease_duration), "seconds until a silent leader is replaced", _count)
+    add("renew-deadline", str(leader.renew_deadline), "seconds without renewal until the leader gives up", _seconds)
+    add("retry-period", str(leader.retry_period), "seconds between renewals", _seconds)
 
     def switch(flag: str, default: bool, meaning: str) -> None:
-        value = environment.get(_PREFIX + flag.upper().replace("-", "_"), str(default)).lower()
-        on = value not in {"false", "0", "no"}
+        variable = _PREFIX + flag.upper().replace("-", "_")
+        value = environment.get(variable, str(default))
+        on = _SWITCH.get(value.lower())
+        if on is None:
+            parser.error(f"{variable} is {value!r}: write true or false")
         parser.add_argument(f"--{flag}", action=argparse.BooleanOptionalAction, default=on, help=meaning)
 
     switch("read-nodes", own.reads_nodes, "list nodes where a job does not say its GPUs' memory: their labels tell it")
     switch("leader-election", leader.enabled, "hold a Lease while writing; off only where nothing else can run")
     return parser
+
+
+def _number(kind: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
+    def number(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not fits(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is no {what}")
+        return value
+
+    return number
+
+
+_positive = _number(float, lambda value: 0 < value < math.inf, "number above 0")
+_seconds = _number(float, lambda value: 1 <= value < math.inf, "number of seconds from 1")
+_count = _number(int, lambda value: value >= 1, "whole number from 1")
+_port = _number(int, lambda value: 0 <= value <= 65_535, "port from 0 to 65535")
 
 
 def _own_namespace(environment: Mapping[str, str]) -> str:

@@ -23,10 +23,52 @@ def test_namespaces_are_a_set() -> None:
     assert settings_from(["--watch-namespaces", "b, a,,b"], {}).watched_namespaces == ("a", "b")
 
 
-@pytest.mark.parametrize(("value", "enabled"), [("true", True), ("false", False), ("0", False)])
+@pytest.mark.parametrize(
+    ("value", "enabled"),
+    [
+        ("true", True),
+        ("Yes", True),
+        ("on", True),
+        ("1", True),
+        ("false", False),
+        ("OFF", False),
+        ("no", False),
+        ("0", False),
+    ],
+)
 def test_leader_election_can_be_switched(value: str, enabled: bool) -> None:
     assert settings_from([], {"DEEPSPEED_OPERATOR_LEADER_ELECTION": value}).leader.enabled is enabled
     assert settings_from(["--no-leader-election"], {}).leader.enabled is False
+
+
+def test_a_switch_is_a_plain_word(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        settings_from([], {"DEEPSPEED_OPERATOR_LEADER_ELECTION": "disabled"})
+    assert "DEEPSPEED_OPERATOR_LEADER_ELECTION is 'disabled': write true or false" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--qps=0"],
+        ["--qps=-1"],
+        ["--qps=nan"],
+        ["--qps=inf"],
+        ["--in-flight=0"],
+        ["--workers=0"],
+        ["--http-port=65536"],
+        ["--http-port=-1"],
+        ["--retry-period=0"],
+        ["--renew-deadline=nan"],
+        ["--lease-duration=10"],  # no longer than the renew deadline
+        ["--retry-period=9"],
+    ],
+)
+def test_impossible_numbers_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        settings_from(arguments, {})
+    assert ended.value.code == 2
+    assert arguments[0].split("=")[0] in capsys.readouterr().err
 
 
 def test_nodes_are_read_only_where_that_is_switched_on() -> None:
