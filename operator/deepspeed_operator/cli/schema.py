@@ -6,13 +6,13 @@ Generating them again from the models would take longer than all the rest of an 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.cli.rules import broken_rules
+from deepspeed_operator.dsconfig.nearest import NearNames
 from deepspeed_operator.dsconfig.wording import quoted
 
 Schema = Mapping[str, Any]
@@ -41,7 +41,7 @@ def schema_findings(job: Mapping[str, Any]) -> list[Finding]:
     if job.get("spec") is None:
         findings = [_error("spec", "is missing.", "Write what to train: spec.training, spec.dsConfig, …")]
     else:
-        findings = list(_wrong(job["spec"], spec, "spec"))
+        findings = list(_wrong(job["spec"], spec, "spec", NearNames()))
     return [*findings, *broken_rules(job, {**schema, "properties": {}})]
 
 
@@ -50,7 +50,7 @@ def _constraints() -> Schema:
     return json.loads(Path(__file__).with_name("constraints.json").read_text(encoding="utf-8"))
 
 
-def _wrong(value: object, schema: Schema, path: str) -> Iterator[Finding]:
+def _wrong(value: object, schema: Schema, path: str, near: NearNames) -> Iterator[Finding]:
     if schema.get("x-kubernetes-int-or-string"):
         yield from _wrong_quantity(value, schema, path)
         return
@@ -58,23 +58,24 @@ def _wrong(value: object, schema: Schema, path: str) -> Iterator[Finding]:
     if not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
         yield _error(path, f"must be {_KINDS[kind]}, not {quoted(value)}.", _explained(path))
         return
-    yield from _out_of_bounds(value, schema, path)
+    yield from _out_of_bounds(value, schema, path, near)
     if kind == "array":
         for position, item in enumerate(cast("list[object]", value)):
-            yield from _wrong(item, schema["items"], f"{path}[{position}]")
+            yield from _wrong(item, schema["items"], f"{path}[{position}]", near)
     elif kind == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
         fields = cast("dict[str, Any]", value)
-        yield from _wrong_fields(fields, schema, path) if "properties" in schema else _wrong_map(fields, schema, path)
+        below = _wrong_fields if "properties" in schema else _wrong_map
+        yield from below(fields, schema, path, near)
 
 
-def _wrong_fields(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Finding]:
+def _wrong_fields(value: dict[str, Any], schema: Schema, path: str, near: NearNames) -> Iterator[Finding]:
     fields = cast("dict[str, Schema]", schema["properties"])
     below: list[Finding] = []
     for name, item in value.items():
         if name not in fields:
-            below.append(_unknown(name, list(fields), path))
+            below.append(_unknown(name, list(fields), path, near))
         elif item is not None:  # the API server drops a null, and the field's default holds
-            below += _wrong(item, fields[name], f"{path}.{name}")
+            below += _wrong(item, fields[name], f"{path}.{name}", near)
     for name in schema.get("required", ()):
         if value.get(name) is None:
             below.append(_error(f"{path}.{name}", "is missing.", _explained(f"{path}.{name}")))
@@ -83,18 +84,18 @@ def _wrong_fields(value: dict[str, Any], schema: Schema, path: str) -> Iterator[
         yield from broken_rules(value, schema)
 
 
-def _wrong_map(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Finding]:
+def _wrong_map(value: dict[str, Any], schema: Schema, path: str, near: NearNames) -> Iterator[Finding]:
     for name, item in value.items():
         shown = f".{name}" if re.fullmatch(r"[-\w]+", name) else f"[{quoted(name)}]"
-        yield from _wrong(item, schema["additionalProperties"], f"{path}{shown}")
+        yield from _wrong(item, schema["additionalProperties"], f"{path}{shown}", near)
 
 
-def _out_of_bounds(value: Any, schema: Schema, path: str) -> Iterator[Finding]:
+def _out_of_bounds(value: Any, schema: Schema, path: str, near: NearNames) -> Iterator[Finding]:
     if value not in schema.get("enum", (value,)):
         choices = schema["enum"]
-        near = get_close_matches(value, choices, n=1, cutoff=0.5)
+        close = near.nearest(value, choices, cutoff=0.5)
         words = f"must be one of {', '.join(choices)}, not {quoted(value)}."
-        yield _error(path, words, f"Write {near[0]}." if near else _explained(path))
+        yield _error(path, words, f"Write {close}." if close else _explained(path))
     for bound, word in _BOUNDS.items():
         limit = schema.get(bound)
         if limit is not None and (value < limit if bound == "minimum" else value > limit):
@@ -118,9 +119,9 @@ def _matches(pattern: str, value: str) -> bool:
     return re.search(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern, value) is not None
 
 
-def _unknown(name: str, fields: list[str], path: str) -> Finding:
-    near = get_close_matches(name, fields, n=1, cutoff=0.6)
-    fix = f"Did you mean {near[0]}?" if near else f"It has {', '.join(fields)}."
+def _unknown(name: str, fields: list[str], path: str, near: NearNames) -> Finding:
+    close = near.nearest(name, fields, cutoff=0.6)
+    fix = f"Did you mean {close}?" if close else f"It has {', '.join(fields)}."
     shown = name if re.fullmatch(r"[-\w]+", name) else f"[{quoted(name)}]"
     where = f"{path}{shown}" if shown.startswith("[") else f"{path}.{shown}"
     return _error(where, f"not a field of {path}: kubectl refuses it.", fix)

@@ -9,13 +9,31 @@ from deepspeed_operator.dsconfig.notation import parts
 from deepspeed_operator.dsconfig.schema import TOP, Schema, known_in
 from deepspeed_operator.dsconfig.versions import ranges
 
-MOST_HINTS = 20  # who has more unknown keys has another problem, and looking costs half a millisecond each
 _MEANT: Final = {"max_grad_norm": "gradient_clipping", "clip_grad": "gradient_clipping"}  # elsewhere's names
-_LONGEST = 80  # difflib's time grows with the square
+_LONGEST: Final = 80  # difflib's time grows with the square
+_MOST_SEARCHES: Final = 20  # who has more unknown names has another problem, and a search takes half a millisecond
 
 
-def misplaced_or_nearest(schema: Schema, section: str, key: str) -> tuple[str, str]:
+class NearNames:
+    """Looks for the names that the unknown ones of one object were meant to be, so many times and no more."""
+
+    def __init__(self, searches: int = _MOST_SEARCHES) -> None:
+        self._left = searches
+
+    def search(self) -> bool:
+        """Whether there may be one more search, which counts."""
+        self._left -= 1
+        return self._left >= 0
+
+    def nearest(self, name: str, names: Iterable[str], cutoff: float = 0.75) -> str | None:
+        """Return the name that is near enough, if any is and may still be looked for."""
+        return nearest(name, names, cutoff) if self.search() else None
+
+
+def misplaced_or_nearest(schema: Schema, section: str, key: str, near: NearNames) -> tuple[str, str]:
     """Return a half-sentence about an unknown key of a section or model, and what to do about it."""
+    if not near.search():
+        return "", ""
     known = known_in(section)
     if section == TOP and key in _MEANT:
         return f"; it is {_MEANT[key]} here", f"Write {_MEANT[key]}."
@@ -25,17 +43,17 @@ def misplaced_or_nearest(schema: Schema, section: str, key: str) -> tuple[str, s
     home = _home(schema, section, key)
     if home:
         return f"; it belongs in {home}", f"Move it into {home}."
-    close = _close(key[:_LONGEST], tuple(name for name, having in known.items() if schema.version in having))
+    close = nearest(key, [name for name, having in known.items() if schema.version in having])
     return (f"; the nearest that exists is {close}", f"Write {close}, or remove it.") if close else ("", "")
 
 
-def nearest_choice(described: Any, value: object) -> object:
+def nearest_choice(described: Any, value: object, near: NearNames) -> object:
     """Return the value of an enum that is nearest to another; None where the type is no enum."""
     kind, choices = parts(described)
     if kind != "enum":
         return None
     if isinstance(value, str):
-        return nearest(value, [choice for choice in choices if isinstance(choice, str)])
+        return near.nearest(value, [choice for choice in choices if isinstance(choice, str)])
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     number: float = value  # an int stays one: it may be larger than any float
@@ -43,14 +61,15 @@ def nearest_choice(described: Any, value: object) -> object:
     return min(numbers, key=lambda choice: abs(choice - number), default=None)
 
 
-def nearest(key: str, names: Iterable[str]) -> str | None:
-    return _close(key[:_LONGEST], tuple(sorted(names)))
+def nearest(key: str, names: Iterable[str], cutoff: float = 0.75) -> str | None:
+    """Return the name that is near enough; of an object with any number of names, NearNames bounds the searches."""
+    return _close(key[:_LONGEST], tuple(sorted(names)), cutoff)
 
 
 @lru_cache(maxsize=4096)
-def _close(key: str, names: tuple[str, ...]) -> str | None:
+def _close(key: str, names: tuple[str, ...], cutoff: float) -> str | None:
     same = [name for name in names if name.lower() == key.lower()]
-    close = same or get_close_matches(key, names, n=1, cutoff=0.75)
+    close = same or get_close_matches(key, names, n=1, cutoff=cutoff)
     return close[0] if close else None
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import AUTO
-from deepspeed_operator.dsconfig.nearest import nearest
+from deepspeed_operator.dsconfig.nearest import NearNames, nearest
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
@@ -82,18 +82,19 @@ def _arguments(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
         return
     taken = lists.get("torch" if torch_adam else "host" if offloaded else "device", lists["device"])
     of_torch = known is None or torch_adam or (known == "adagrad" and not offloaded)
+    near = NearNames()
     where = " when it is offloaded" if offloaded and "host" in lists and not torch_adam else ""
     for key in parameters:
         if key not in taken and key != _CLIPPING:
-            yield _no_argument(setup, f"{name}{where}", key, taken, of_torch=of_torch)
+            yield _no_argument(setup, f"{name}{where}", key, taken, near, of_torch=of_torch)
     refuses = not offloaded or (known in _ADAMS and setup.schema.starts_refusing("amsgrad_on_cpus"))
     if parameters.get("amsgrad") and "amsgrad" in taken and refuses and not of_torch:
         message = f"DeepSpeed's {known} does not support the AMSGrad variant."
         yield _refused((*_PARAMS, "amsgrad"), "amsgrad", message, "Remove it.")
 
 
-def _no_argument(setup: Setup, name: str, key: str, taken: tuple[str, ...], *, of_torch: bool) -> Note:
-    path, close = (*_PARAMS, key), "lr" if key == "learning_rate" else nearest(key, taken)
+def _no_argument(setup: Setup, name: str, key: str, taken: tuple[str, ...], near: NearNames, *, of_torch: bool) -> Note:
+    path, close = (*_PARAMS, key), "lr" if key == "learning_rate" else near.nearest(key, taken)
     if of_torch and close is None:
         # The image may have another PyTorch than the one whose optimizers were asked.
         message = f"{name} of PyTorch {setup.schema.torch} has no such parameter, and fails with it."

@@ -5,7 +5,7 @@ from types import UnionType
 from typing import Any, Final, cast
 
 from deepspeed_operator.dsconfig.batch import AUTO
-from deepspeed_operator.dsconfig.nearest import nearest
+from deepspeed_operator.dsconfig.nearest import NearNames, nearest
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.wording import quoted
@@ -48,10 +48,10 @@ def scheduler_notes(setup: Setup) -> Iterator[Note]:
 
 
 def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:
-    accepted = setup.schema.scheduler_params.get(name, tuple(parameters))
+    accepted, near = setup.schema.scheduler_params.get(name, tuple(parameters)), NearNames()
     for key in parameters:
         if key not in accepted:
-            close = nearest(key, accepted)
+            close = near.nearest(key, accepted)
             message = f"{name} has no such parameter: it fails when the engine starts."
             yield _refused(("params", key), "unknown-key", message, f"Write {close}." if close else f"Remove {key}.")
     for key in _REQUIRED.get(name, ()):

@@ -10,7 +10,7 @@ from deepspeed_operator.dsconfig.compression import GROUPS, group_notes
 from deepspeed_operator.dsconfig.intent import intended, written_instead
 from deepspeed_operator.dsconfig.kinds import OBJECT, accepted_words, kind_of
 from deepspeed_operator.dsconfig.misspelt import misspelt
-from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest, nearest
+from deepspeed_operator.dsconfig.nearest import NearNames, misplaced_or_nearest
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning, written
 from deepspeed_operator.dsconfig.schema import TOP, Key, Schema, Section
 from deepspeed_operator.dsconfig.strict import Coerced, read_model
@@ -36,6 +36,7 @@ class Reading:
     def __init__(self, schema: Schema, config: Values) -> None:
         self.schema = schema
         self.config = config
+        self.near = NearNames()
         self.notes: list[Note] = []
         self.models: dict[str, Coerced] = {}
         self._visit((), config)
@@ -73,7 +74,7 @@ class Reading:
         if entry.model is not None and inner is not None:
             self._removed_inside(path, inner)
             kept = {key: item for key, item in inner.items() if written((*path, key)) not in self.schema.removed}
-            notes, self.models[written(path)] = read_model(self.schema, entry.model, kept, path)
+            notes, self.models[written(path)] = read_model(self.schema, entry.model, kept, path, self.near)
             self.notes += notes
             return
         if path == (_PIPELINE,) and inner is not None:
@@ -88,7 +89,7 @@ class Reading:
         refused = "" if filled else entry.refused(value, enabled, needed)
         if refused:
             is_section = entry.model is not None or written(path) in self.schema.sections
-            self.notes.append(_refused(entry, path, value, refused, is_section=is_section))
+            self.notes.append(_refused(entry, path, value, refused, self.near, is_section=is_section))
         elif isinstance(value, str):
             self.notes += _texts(entry, path, value)
 
@@ -111,8 +112,7 @@ class Reading:
             fix = f"Write {meant}. If it is a key of your own program, rename it."
             self.notes.append(Note(Level.ERROR, path, "misspelt", message, fix, Phase.SILENT))
             return
-        hinted = len(self.notes) < MOST_HINTS
-        hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1])) if hinted else ("", "")
+        hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1]), self.near)
         message = f"DeepSpeed does not read this key: it is silently ignored{hint}."
         self.notes.append(warning(path, "ignored-key", message, fix or f"Remove {path[-1]}, or check its name."))
 
@@ -125,10 +125,10 @@ class Reading:
         ]
 
 
-def _refused(entry: Key, path: Path, value: object, refused: str, *, is_section: bool) -> Note:
+def _refused(entry: Key, path: Path, value: object, refused: str, near: NearNames, *, is_section: bool) -> Note:
     choices = [choice for choice in entry.choices if choice != AUTO]
     words = f"one of {', '.join(choices)}" if choices else accepted_words(refused, entry.default)
-    meant: object = nearest(value, choices) if isinstance(value, str) else None
+    meant: object = near.nearest(value, choices) if isinstance(value, str) else None
     if meant is None:
         meant = intended(entry.default_type, value)
     if meant is not None and kind_of(meant) in refused:

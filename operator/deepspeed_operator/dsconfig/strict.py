@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from pydantic_core import ValidationError
 
 from deepspeed_operator.dsconfig.intent import intended, type_of, written_instead
-from deepspeed_operator.dsconfig.nearest import MOST_HINTS, misplaced_or_nearest, nearest_choice
+from deepspeed_operator.dsconfig.nearest import NearNames, misplaced_or_nearest, nearest_choice
 from deepspeed_operator.dsconfig.notation import model_in, parts
 from deepspeed_operator.dsconfig.notes import Note, Path, error, warning
 from deepspeed_operator.dsconfig.schema import Schema
@@ -20,13 +20,13 @@ Coerced = dict[str, Any]
 _STAGE_3: Final = 3
 
 
-def read_model(schema: Schema, model: str, given: Values, path: Path) -> tuple[list[Note], Coerced]:
+def read_model(schema: Schema, model: str, given: Values, path: Path, near: NearNames) -> tuple[list[Note], Coerced]:
     """Judge a section by its model; return the values as DeepSpeed would hold them, where it would."""
     values = _as_constructed(schema, model, given)
     try:
         fields, _, present = schema.validator(model).validate_python(values)
     except ValidationError as refusal:
-        return _refusals(schema, model, values, path, refusal), {}
+        return _refusals(schema, model, values, path, refusal, near=near), {}
     notes = _checked(schema, model, fields, values, path)
     notes += _deprecated(schema, model, fields, present, path)
     return notes, fields
@@ -52,14 +52,16 @@ def _as_constructed(schema: Schema, model: str, given: Values) -> Coerced:
     return values
 
 
-def _refusals(schema: Schema, model: str, values: Values, path: Path, refusal: ValidationError) -> list[Note]:
+def _refusals(
+    schema: Schema, model: str, values: Values, path: Path, refusal: ValidationError, *, near: NearNames
+) -> list[Note]:
     notes = {(note.path, note.rule): note for note in _field_notes(schema, model, values, path)}
     for line in refusal.errors(include_url=False, include_context=False):
         inner, described, steps = _followed(schema, model, values, line["loc"])
         if line["type"] == "extra_forbidden":
-            note = _unknown(schema, inner, (*path, *line["loc"]), values, hinted=len(notes) < MOST_HINTS)
+            note = _unknown(schema, inner, (*path, *line["loc"]), values, near)
         else:
-            note = _wrong(described, line["input"], (*path, *steps), _default(schema, inner, steps))
+            note = _wrong(described, line["input"], (*path, *steps), _default(schema, inner, steps), near)
         notes.setdefault((note.path, note.rule), note)
     return list(notes.values())
 
@@ -85,19 +87,19 @@ def _followed(schema: Schema, model: str, values: Any, loc: Path) -> tuple[str, 
     return model, described, tuple(steps)
 
 
-def _unknown(schema: Schema, model: str, path: Path, values: Values, *, hinted: bool) -> Note:
+def _unknown(schema: Schema, model: str, path: Path, values: Values, near: NearNames) -> Note:
     key = str(path[-1])
     other = schema.models[model]["fields"].get(key, {}).get("alias")
     if other in values:
         message = f"is another name of {other}, which is given too: DeepSpeed refuses both together."
         return error(path, "unknown-key", message, f"Remove {key}.")
-    hint, fix = misplaced_or_nearest(schema, model, key) if hinted else ("", "")
+    hint, fix = misplaced_or_nearest(schema, model, key, near)
     message = f"DeepSpeed does not know this key here, and refuses it{hint}."
     return error(path, "unknown-key", message, fix or f"Remove {key}.")
 
 
-def _wrong(described: Any, value: object, path: Path, default: object) -> Note:
-    meant = nearest_choice(described, value)
+def _wrong(described: Any, value: object, path: Path, default: object, near: NearNames) -> Note:
+    meant = nearest_choice(described, value, near)
     if meant is None:
         meant = intended(type_of(described), value)
     message = f"must be {type_words(described)}, not {quoted(value)}."

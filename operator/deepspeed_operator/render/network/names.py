@@ -7,6 +7,7 @@ from typing import Final
 from deepspeed_operator.api.names import ENV_PREFIX
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding
+from deepspeed_operator.dsconfig.nearest import NearNames
 from deepspeed_operator.dsconfig.wording import quoted
 from deepspeed_operator.plan.accelerators import Library
 from deepspeed_operator.render.network.profile import Profile
@@ -51,6 +52,7 @@ def _env(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Fin
 
 
 def _names(variables: dict[str, Variable], library: Library | None) -> Iterator[Finding]:
+    searches = NearNames()
     for variable in variables.values():
         name = variable.name
         if name.startswith(OF_OTHERS) or name in REPLACED or name in table():
@@ -59,11 +61,11 @@ def _names(variables: dict[str, Variable], library: Library | None) -> Iterator[
         elif name.startswith(PREFIX):
             # RCCL reads variables of its own under this prefix.
             if library is None or library.name == "NCCL":
-                near = nearest(name)
+                near = nearest(name, searches)
                 hint = f"; the nearest that exists is {near}" if near else ""
                 fix = f"Write {near}, or remove it." if near else "Remove it."
                 yield warning(variable.path, variable.said(f"no release of NCCL reads this variable{hint}."), fix)
-        elif re.match(r"[nN]\w{2,4}_", name) and (near := nearest(name, cutoff=0.9)):
+        elif re.match(r"[nN]\w{2,4}_", name) and (near := nearest(name, searches, cutoff=0.9)):
             yield warning(
                 variable.path, variable.said(f"nothing reads this variable; {near} exists."), f"Write {near}."
             )

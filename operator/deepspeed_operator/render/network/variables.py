@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import list_at, object_at
+from deepspeed_operator.dsconfig.nearest import NearNames
 from deepspeed_operator.plan.trainer import trainer_of
 
 PREFIX: Final = "NCCL_"
@@ -85,10 +85,9 @@ def table() -> Mapping[str, Row]:
     return {name: Row(**row) for name, row in json.loads(text).items()}
 
 
-def nearest(name: str, cutoff: float = 0.8) -> str | None:
+def nearest(name: str, near: NearNames, cutoff: float = 0.8) -> str | None:
     """Return the variable that was probably meant."""
-    close = get_close_matches(name.upper()[:80], list(table()), n=1, cutoff=cutoff)
-    return close[0] if close else None
+    return near.nearest(name.upper(), table(), cutoff)
 
 
 def newer(release: str, than: str) -> bool:
