@@ -1,4 +1,4 @@
-.PHONY: cluster cluster-down cluster-build
+.PHONY: cluster cluster-down cluster-build pod-fields
 NODES ?= 2
 
 cluster: $(SYNCED) ## Bring up this machine's Kubernetes (NODES=2), as the tests and the demonstration use it.
@@ -9,3 +9,6 @@ cluster-down: $(SYNCED) ## Take it down; programs and images stay in the cache.
 
 cluster-build: $(SYNCED) ## Build its programs from Go modules.
 	$(PYTHON) -m tests.cluster build
+
+pod-fields: $(SYNCED) ## Write the fields of a pod again, by which dsjob knows misspelt ones, from Kubernetes' OpenAPI document.
+	$(PYTHON) -m tests.cluster.pod_fields

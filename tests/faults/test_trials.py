@@ -28,6 +28,23 @@ def test_each_refused_job_is_told_of_its_own_pod(replica: Replica, jobs: Jobs, p
     assert len(images_tried(proxy)) == 2
 
 
+def test_a_misspelt_field_of_the_template_is_refused_in_the_servers_words(replica: Replica, jobs: Jobs) -> None:
+    container = {"name": "trainer", "resource": {"limits": {"nvidia.com/gpu": 1}}, "envs": []}
+    jobs.apply("typo", nodes=1, template={"spec": {"nodeSelectors": {"a": "b"}, "containers": [container]}})
+    replica.start()
+    replica.eventually(lambda: jobs.condition("Accepted", "typo").get("status") == "False", 20)
+    accepted = jobs.condition("Accepted", "typo")
+    assert accepted["reason"] == "TemplateRejected"
+    for words in (
+        'unknown field "spec.nodeSelectors"',
+        'unknown field "spec.containers[0].resource"',
+        'unknown field "spec.containers[0].envs"',
+        "spec.template.spec.nodeSelectors: Write nodeSelector",
+        "spec.template.spec.containers[0].envs: Write env",
+    ):
+        assert words in accepted["message"]
+
+
 def images_tried(proxy: Proxy) -> list[str]:
     tried = (each for each in proxy.requests if each.method == "POST" and "dryRun" in each.query)
     return [json.loads(each.body)["spec"]["containers"][0]["image"] for each in tried]

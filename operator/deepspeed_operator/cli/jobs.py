@@ -16,6 +16,7 @@ from deepspeed_operator.cli.schema import schema_findings
 from deepspeed_operator.cli.sources import Content, Item, values
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
+from deepspeed_operator.render.fields import field_findings
 from deepspeed_operator.render.image import declared_version
 from deepspeed_operator.render.installation import AGENT_ROOM, Installation
 
@@ -61,7 +62,7 @@ def judge_job(item: Item, contents: list[Content], options: Options, installatio
         findings.append(not_in_files(job))
         job = job.model_copy(update={"spec": job.spec.model_copy(update={"ds_config_from": None})})
     verdict = _verdict(job, found, installation, options.accelerator)
-    findings += [*verdict.errors, *verdict.findings]
+    findings += [*verdict.errors, *verdict.findings, *field_findings(job.spec.template)]
     version = declared_version(job.spec, installation)
     if options.explain and verdict.configuration is not None:
         where = "spec.dsConfig" if found is None else "spec.dsConfigFrom"

@@ -118,9 +118,10 @@ class Client:
     async def create(self, resource: Resource, namespace: str, body: Json, *, dry_run: bool = False) -> Json:
         """Create an object, or with `dry_run` ask whether it would be accepted; return its metadata.
 
+        A field that the server does not know is refused: dropped, it would be missed without a word.
         The rest would be what was sent, with defaults: encoding and parsing it is a third of a create's cost here.
         """
-        query = {"dryRun": "All"} if dry_run else {}
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         path = resource.path(namespace)
         return await self._request(
             "create", path, resource, namespace=namespace, query=query, body=body, accept=METADATA

@@ -25,12 +25,14 @@ from deepspeed_operator.reconcile.observed import Observed, SetAside
 from deepspeed_operator.reconcile.plan import without_advice
 from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
 from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.fields import field_findings
 from deepspeed_operator.render.image import declared_version
 from deepspeed_operator.render.installation import Installation
 
 # Another answer to the same pod needs a change elsewhere: a quota or a label soon, a new admission rule rarely.
 RETRY_UNWELCOME: Final = timedelta(seconds=30)
 RETRY_INVALID: Final = timedelta(minutes=5)
+_MOST_HINTS: Final = 10
 # What an attempt's agents have yet to tell.
 _UNKNOWN: Final = {"transport": None, "plan": None}
 
@@ -164,6 +166,11 @@ def _trial(observed: Observed, judged: Admission, installation: Installation) ->
         return ask()
     reason = Reason.TEMPLATE_REJECTED if trial.invalid else Reason.PODS_REFUSED
     hint = "Correct spec.template" if trial.invalid else "Correct spec.template, or what refuses it; it is tried again"
+    if trial.invalid:
+        unknown = [
+            f"{field.path}: {field.fix.rstrip('.')}" for field in field_findings(job.spec.template)[:_MOST_HINTS]
+        ]
+        hint = "; ".join([hint, *unknown])
     words = f"The API server refuses the job's pods, nothing was created: {sentence(trial.refusal)} {hint}."
     verdict = Verdict(State.INVALID, reason, words)
     return state(observed, verdict, check_at=retry_at, changes={"findings": list(judged.findings)})
