@@ -1,6 +1,7 @@
 """Before a job begins its pod is tried with the API server: once for jobs that differ by name alone."""
 
 import json
+from typing import Any
 
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Proxy
@@ -29,7 +30,7 @@ def test_each_refused_job_is_told_of_its_own_pod(replica: Replica, jobs: Jobs, p
 
 
 def test_a_misspelt_field_of_the_template_is_refused_in_the_servers_words(replica: Replica, jobs: Jobs) -> None:
-    container = {"name": "trainer", "resource": {"limits": {"nvidia.com/gpu": 1}}, "envs": []}
+    container: dict[str, Any] = {"name": "trainer", "resource": {"limits": {"nvidia.com/gpu": 1}}, "envs": []}
     jobs.apply("typo", nodes=1, template={"spec": {"nodeSelectors": {"a": "b"}, "containers": [container]}})
     replica.start()
     replica.eventually(lambda: jobs.condition("Accepted", "typo").get("status") == "False", 20)
