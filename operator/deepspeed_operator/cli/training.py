@@ -24,11 +24,11 @@ from deepspeed_operator.plan.measured import Measured
 from deepspeed_operator.plan.recalibration import as_run, corrected
 from deepspeed_operator.plan.units import gib
 from deepspeed_operator.reconcile.conditions import sentence
-from deepspeed_operator.reconcile.failure import AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.judge import Judgement
 from deepspeed_operator.reconcile.memory import out_of_memory
+from deepspeed_operator.reconcile.messages import RANK_LEFT, AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.plan import advice, measured_of, plan_status
-from deepspeed_operator.reconcile.remedies import RANK_LEFT, remedy
+from deepspeed_operator.reconcile.remedies import remedy
 from deepspeed_operator.reconcile.transport import mismatch, transport_of
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.machine import ignored, loopback, variables

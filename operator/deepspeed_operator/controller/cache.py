@@ -13,6 +13,8 @@ from deepspeed_operator.reconcile.pods import PodView
 
 # More than go while a request waits for its answer.
 REMEMBERED = 10_000
+# Pods that had succeeded when somebody deleted them: some matter for the seconds until their peers have ended.
+KEPT_PODS = 1_000
 
 
 class Ends:
@@ -85,11 +87,16 @@ class PodCache:
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self._pods: dict[Key, dict[str, PodView]] = {}
         self._ends = Ends()
+        self._gone: dict[tuple[Key, str], PodView] = {}  # the oldest first
         self._changed = changed
 
     def of_job(self, key: Key) -> tuple[PodView, ...]:
-        """Pods that carry the job's name, of any uid and attempt, by attempt and index."""
-        return tuple(sorted(self._pods.get(key, {}).values(), key=lambda pod: (pod.attempt, pod.index)))
+        """Pods that carry the job's name, of any uid and attempt, by attempt and index.
+
+        Of those that are gone, the ones that had succeeded.
+        """
+        pods = [*self._pods.get(key, {}).values(), *(pod for (of, _), pod in self._gone.items() if of == key)]
+        return tuple(sorted(pods, key=lambda pod: (pod.attempt, pod.index)))
 
     def put(self, pod: PodView) -> None:
         """Keep the pod, unless its end or a newer version is known; tell if anything but its version has changed."""
@@ -101,13 +108,15 @@ class PodCache:
         if known is not None and int(known.resource_version) >= int(pod.resource_version):
             return
         siblings[pod.name] = pod = pod.after(known)
+        self._gone.pop((key, pod.name), None)
         if known is None or replace(known, resource_version=pod.resource_version) != pod:
             self._changed(key)
 
-    def ended(self, key: Key, name: str, uid: str, version: int) -> None:
-        """Forget the pod for good."""
-        self._ends.add(uid, version)
-        self.remove(key, name, uid)
+    def ended(self, pod: PodView) -> None:
+        """Forget the pod for good; it was last seen so."""
+        self.put(pod)
+        self._ends.add(pod.uid, int(pod.resource_version))
+        self.remove((pod.namespace, pod.job_name), pod.name, pod.uid)
 
     def remove(self, key: Key, name: str, uid: str) -> None:
         """Forget the pod, unless another one of its name has come meanwhile."""
@@ -118,6 +127,10 @@ class PodCache:
         del siblings[name]
         if not siblings:
             del self._pods[key]
+        if known.succeeded:
+            self._gone[key, name] = known.last_view()
+            if len(self._gone) > KEPT_PODS:
+                del self._gone[next(iter(self._gone))]
         self._changed(key)
 
     def retain(self, namespace: str | None, uids: set[str], version: int) -> None:

@@ -70,8 +70,7 @@ class PodInformer:
             item: Json = event["object"]
             if event["type"] == "DELETED":
                 if view := projected(item):
-                    key = view.namespace, view.job_name
-                    self._cache.ended(key, view.name, view.uid, int(view.resource_version))
+                    self._cache.ended(view)
             elif event["type"] != "BOOKMARK" and (view := projected(item)):
                 self._cache.put(view)
             self._progress(item["metadata"]["resourceVersion"])

@@ -3,49 +3,23 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from signal import Signals
-from typing import Annotated, Final, Literal
 
-from pydantic import Field, ValidationError
-
-from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.reconcile.conditions import Reason, sentence
 from deepspeed_operator.reconcile.gang import Gang
+from deepspeed_operator.reconcile.messages import AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.pods import PodView
-from deepspeed_operator.reconcile.remedies import RANK_LEFT, remedy
+from deepspeed_operator.reconcile.remedies import remedy
 
 _SIGKILL = 9
 _SIGNALLED = 128
-_NAMED: Final = frozenset(Signals)
-_LEFT: Final = "left with exit code 0 while the others trained"
 # An agent that was killed says nothing, and its peers fail a moment later by their lost connection.
 _SILENT_DEATH_ADVANTAGE = timedelta(seconds=2)
 # All pods of a gang are seen within seconds of their end, or all late: by an operator that was away.
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _SYMPTOMS = frozenset({"Terminated", "PeerLost", "PeersMissing"})  # of something that another pod may explain
 _NOT_FOUND = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|.*no such file)')
-
-
-_Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
-
-
-class AgentMessage(Model):
-    """The agent's last words: the first line of a termination message, and the log tail after it.
-
-    Whoever writes to the container's termination log can say anything here: what status would not hold is no message.
-    """
-
-    protocol: Literal[1]
-    reason: str = Field(pattern=r"^[A-Za-z]+$", max_length=64)
-    index: _Number | None = None
-    rank: _Number | None = None
-    exit_code: _Number | None = None
-    signal: _Number | None = None
-    node: str | None = Field(default=None, max_length=253)
-    signature: str = Field(default="", max_length=1000)
-    tail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +30,6 @@ class Cause:
     at: datetime
     weight: int  # 0 explains itself, 1 is the symptom of something elsewhere
     failure: Failure
-
-
-def agent_message(text: str) -> AgentMessage | None:
-    """Parse a termination message, or return None where the agent wrote none (kubelet may put log lines there)."""
-    first, _, tail = text.partition("\n")
-    try:
-        return AgentMessage.model_validate_json(first).model_copy(update={"tail": tail})
-    except ValidationError:
-        return None
 
 
 def first_failure(gang: Gang) -> Failure:
@@ -184,20 +149,6 @@ def _in_the_kubelets_words(pod: PodView) -> Failure:
 def _deleted(name: str, node: str | None) -> Failure:
     words = f"{_place(name, node)} was deleted while its ranks ran, by a person, a drain, an eviction or with its node"
     return Failure(reason=Reason.POD_DELETED, pod=name, node=node, message=words)
-
-
-def ending(said: AgentMessage) -> str:
-    """Return how a rank, a program or a pod ended, and what it said of it."""
-    end = _LEFT if said.reason == RANK_LEFT else how(said.exit_code, said.signal)
-    return f"{end}: {said.signature}" if said.signature else end
-
-
-def how(exit_code: int | None, signal: int | None) -> str:
-    """Return how a process ended, in words."""
-    if signal is not None:
-        name = f" ({Signals(signal).name})" if signal in _NAMED else ""
-        return f"was killed by signal {signal}{name}"
-    return f"exited with code {exit_code}" if exit_code is not None else "failed"
 
 
 def _place(name: str, node: str | None) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.status import Workers
+from deepspeed_operator.reconcile.messages import says_completed
 from deepspeed_operator.reconcile.pods import PodView
 
 
@@ -38,7 +39,15 @@ class Gang:
         return tuple(pod for pod in (*self.late, *self.foreign) if not pod.released)
 
     @property
+    def none_left(self) -> bool:
+        """Whether no pod of the attempt exists any more."""
+        return all(pod.gone for pod in self.pods.values())
+
+    @property
     def missing(self) -> tuple[int, ...]:
+        """Pods that should exist; none once an agent tells of everybody's success: those that are gone had theirs."""
+        if len(self.pods) == self.nodes or any(says_completed(pod) for pod in self.pods.values()):
+            return ()
         return tuple(index for index in range(self.nodes) if index not in self.pods)
 
     @property
@@ -47,7 +56,7 @@ class Gang:
 
     @property
     def all_succeeded(self) -> bool:
-        return len(self.pods) == self.nodes and all(pod.succeeded for pod in self.pods.values())
+        return not self.missing and all(pod.succeeded for pod in self.pods.values())
 
     @property
     def all_started(self) -> bool:

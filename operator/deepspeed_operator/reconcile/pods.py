@@ -69,6 +69,7 @@ class PodView:
     trainer: str
     failed_init: str | None  # an init container that failed, whose end `termination` then is
     termination: Termination | None
+    gone: bool = False  # deleted; what it was like is kept, since it had ended with success
 
     @property
     def finished(self) -> bool:
@@ -97,6 +98,10 @@ class PodView:
     @property
     def failed(self) -> bool:
         return self.finished and not self.succeeded
+
+    def last_view(self) -> "PodView":
+        """Return what to keep of a pod that had ended with success when it was deleted."""
+        return replace(self, phase="Succeeded", ready=False, deleted_at=self.deleted_at or self.since, gone=True)
 
     def after(self, earlier: "PodView | None") -> "PodView":
         """Return this view with the `since` of an earlier one, if that saw the pod at the same stage."""

@@ -34,7 +34,7 @@ def reconcile(observed: Observed, installation: Installation) -> Outcome:
     nodes = status.world.nodes if status.world is not None else job.spec.nodes
     gang = Gang.of(observed.pods, job=job.metadata.name, uid=job.metadata.uid, attempt=status.attempt, nodes=nodes)
     # Suspension is obeyed before another run is judged, whatever comes of that.
-    suspended_first = job.spec.suspend and not is_finished(status) and not (is_suspended(status) and not gang.pods)
+    suspended_first = job.spec.suspend and not is_finished(status) and not (is_suspended(status) and gang.none_left)
     if status.run_id != job.spec.run_id and not suspended_first:
         return begin_run(observed, installation)
     if is_finished(status):
@@ -73,7 +73,7 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
     if not observed.job.spec.suspend:
         assert observed.job.status.world is not None, "the world is recorded with the run"
         return begin_attempt(observed, observed.job.status.world)
-    if not gang.pods:
+    if gang.none_left:
         words = "The job is suspended and holds no GPU: set spec.suspend to false to begin a new attempt."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
         return state(observed, verdict, gang=gang, actions=delete(gang.late))

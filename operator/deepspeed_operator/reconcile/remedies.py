@@ -4,8 +4,8 @@ import re
 from typing import Final
 
 from deepspeed_operator.reconcile.conditions import Reason
+from deepspeed_operator.reconcile.messages import RANK_LEFT
 
-RANK_LEFT: Final = "RankLeft"
 # `again`: how to, which is another thing without a cluster.
 _REMEDIES = {
     "ScriptNotFound": "Check spec.training.script against the image's working directory or spec.training.files.",

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import ENV_INDEX, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB_NAME, LABEL_JOB_UID
-from deepspeed_operator.controller.cache import REMEMBERED, Ends, JobCache, PodCache
+from deepspeed_operator.controller.cache import KEPT_PODS, REMEMBERED, Ends, JobCache, PodCache
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.reconcile.pods import PodView, pod_view
 
@@ -135,7 +135,7 @@ def test_an_answer_that_arrives_after_the_pods_end_does_not_bring_it_back() -> N
     told: list[Key] = []
     cache = PodCache(told.append)
     cache.put(pod(5))
-    cache.ended(KEY, "pretrain-1-0", "pod-1", 7)
+    cache.ended(pod(7))
     told.clear()
     cache.put(pod(6))
     assert cache.of_job(KEY) == ()
@@ -144,10 +144,28 @@ def test_an_answer_that_arrives_after_the_pods_end_does_not_bring_it_back() -> N
     assert [each.uid for each in cache.of_job(KEY)] == ["pod-2"]
 
 
+def test_a_pod_that_had_succeeded_is_still_known_when_it_is_deleted_and_others_are_not() -> None:
+    cache = PodCache(lambda _: None)
+    cache.put(pod(5, 0, "a", "Running"))
+    cache.put(pod(5, 1, "b", "Running"))
+    cache.put(pod(5, 2, "c", "Succeeded"))
+    cache.ended(pod(7, 0, "a", "Succeeded"))  # what its end was is told with its deletion
+    cache.ended(pod(7, 1, "b", "Failed"))
+    cache.retain(None, set(), 9)
+    assert [(each.index, each.succeeded, each.gone) for each in cache.of_job(KEY)] == [(0, True, True), (2, True, True)]
+    assert all(each.deleted_at is not None and each.released for each in cache.of_job(KEY))
+    cache.put(pod(10, 0, "another"))
+    assert [(each.uid, each.gone) for each in cache.of_job(KEY)] == [("another", False), ("c", True)]
+    for index in range(KEPT_PODS + 1):
+        cache.put(pod(11, index, f"n{index}", "Succeeded", attempt=2))
+    cache.retain(None, set(), 12)
+    assert len(cache.of_job(KEY)) == KEPT_PODS
+
+
 def test_a_pod_that_only_lost_its_label_may_be_read_again() -> None:
     """The watch tells of its end with the very version that it has from then on."""
     cache = PodCache(lambda _: None)
-    cache.ended(KEY, "pretrain-1-0", "pod-1", 7)
+    cache.ended(pod(7))
     cache.put(pod(7))
     assert [each.uid for each in cache.of_job(KEY)] == ["pod-1"]
 

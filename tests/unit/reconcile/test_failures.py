@@ -255,6 +255,54 @@ def test_a_termination_message_that_status_could_not_hold_is_taken_for_log(forge
     assert (failure.reason, failure.exit_code) == ("ContainerFailed", 3)
 
 
+SUCCESS = '{"protocol":1,"reason":"Completed","deepspeed":"0.19.8"}'
+
+
+def test_a_pod_that_had_succeeded_before_it_was_deleted_has_succeeded() -> None:
+    simulation = running()
+    simulation.end(1, 0, SUCCESS)
+    simulation.pods["pretrain-1-1"] = simulation.pod(1).last_view()
+    simulation.settle()
+    assert simulation.job.status.state is State.RUNNING
+    simulation.end(0, 0, SUCCESS)
+    simulation.settle()
+    assert simulation.job.status.state is State.COMPLETE
+    assert simulation.writes.count("pod pretrain-1-1") == 1, "it is not created again"
+
+
+@pytest.mark.parametrize("began", ["Running", "Starting"])
+def test_one_agents_success_is_everybodys_though_a_pod_went_while_the_operator_was_away(began: str) -> None:
+    simulation = running(nodes=3) if began == "Running" else started(nodes=3)
+    simulation.end(1, 0, SUCCESS)
+    simulation.remove("pretrain-1-0")
+    simulation.settle()
+    assert simulation.job.status.state.value == began  # type: ignore[union-attr]
+    assert "pretrain-1-0" not in simulation.pods, "it is not created again"
+    simulation.end(2, 0, SUCCESS)
+    simulation.settle()
+    assert simulation.job.status.state is State.COMPLETE
+
+
+def test_an_exit_code_of_0_without_an_agents_word_speaks_for_its_pod_alone() -> None:
+    simulation = running(nodes=3)
+    simulation.end(1, 0, "bye")
+    simulation.remove("pretrain-1-0")
+    simulation.settle()
+    assert simulation.job.status.failure is not None
+    assert simulation.job.status.failure.reason == "PodDeleted"
+
+
+def test_a_suspended_job_is_suspended_though_it_is_known_that_a_pod_had_succeeded() -> None:
+    simulation = running()
+    simulation.end(1, 0, "bye")
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.pods["pretrain-1-1"] = simulation.pod(1).last_view()
+    del simulation.pods["pretrain-1-0"]
+    simulation.settle()
+    assert simulation.job.status.state is State.SUSPENDED
+
+
 def test_a_deleted_pod_is_named_though_it_is_gone_before_its_peers_have_ended() -> None:
     simulation = running()
     said = agent_says(1, None, 143, "Terminated", node="node1")
