@@ -9,6 +9,7 @@ import pytest
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.cli.schema import schema_findings
 from deepspeed_operator.dsconfig.judgement import Circumstances, validate
+from deepspeed_operator.plan.accelerators import library_of
 from deepspeed_operator.render.network.findings import network_findings
 
 NAMES = 2_000
@@ -22,7 +23,8 @@ def unknown(prefix: str) -> dict[str, int]:
 def variables(prefix: str) -> None:
     env = [{"name": name, "value": "1"} for name in unknown(prefix)]
     template = {"spec": {"containers": [{"name": "trainer", "env": env}]}}
-    network_findings(DeepSpeedJobSpec.model_validate({"training": {"script": "a.py"}, "template": template}))
+    spec = DeepSpeedJobSpec.model_validate({"training": {"script": "a.py"}, "template": template})
+    network_findings(spec, library_of("cuda"))
 
 
 @pytest.fixture

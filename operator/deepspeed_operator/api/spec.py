@@ -272,8 +272,10 @@ class DeepSpeedJobSpec(Model):
         ge=1,
         le=1024,
         description="Ranks per pod, usually the GPUs of a node. Unset: the accelerator limit of the template's trainer "
-        "container (nvidia.com/gpu and others), else 1. Set, it becomes the limit of nvidia.com/gpu where the template "
-        "has no accelerator limit; a limit of 0 in the template means: train on CPUs. Example: 8",
+        "container (nvidia.com/gpu and others), else 1. Where the template names no accelerator, a pod is limited to "
+        "so many of what the chart says: of worker.accelerator in jobs without an image, else of defaultAccelerator "
+        "(nvidia.com/gpu unless changed); cpu limits nothing. nvidia.com/gpu: 0 in the template means: train on CPUs. "
+        "status.world.accelerator says what holds. Example: 8",
     )
     image: str | None = Field(
         default=None,
@@ -340,7 +342,7 @@ class DeepSpeedJobSpec(Model):
         description="A PodTemplateSpec for the pods: resources, volumes, sidecars, tolerations and everything else, "
         "passed on untouched. The trainer container is the one named `trainer`, or the only one. Its args, "
         "restartPolicy, hostname, subdomain, nodeName and activeDeadlineSeconds belong to the operator. Unset: one "
-        "container named trainer, on CPUs unless slotsPerNode is set. Example: "
+        "container named trainer, with the accelerators that slotsPerNode describes. Example: "
         "{spec: {containers: [{name: trainer, resources: {limits: {nvidia.com/gpu: 8}}}]}}",
     )
     suspend: bool = Field(

@@ -64,6 +64,36 @@ class Condition(Model):
     )
 
 
+class AcceleratorSource(StrEnum):
+    """Who says what the ranks run on."""
+
+    TEMPLATE = "Template"
+    WORKER_IMAGE = "WorkerImage"
+    INSTALL_DEFAULT = "InstallDefault"
+
+
+class WorldAccelerator(Model):
+    """What each rank of the job runs on."""
+
+    name: str | None = Field(
+        default=None,
+        max_length=64,
+        description="In DeepSpeed's words (DS_ACCELERATOR): cpu, cuda, rocm, … Absent where nothing tells, as with a "
+        "device claim.",
+    )
+    resource: str | None = Field(
+        default=None,
+        max_length=316,
+        description="What a pod is limited to slotsPerNode of because nothing in the template names an accelerator. "
+        "Absent where the template does, and on CPUs.",
+    )
+    source: AcceleratorSource = Field(
+        description="Template: the trainer's resources name an accelerator, a count of 0 included, or a device claim. "
+        "Else WorkerImage: the job runs in the chart's worker.image, whose accelerator is worker.accelerator. Else "
+        "InstallDefault: the job has an image of its own, and the chart's defaultAccelerator holds.",
+    )
+
+
 class World(Model):
     """The ranks of the job."""
 
@@ -71,6 +101,7 @@ class World(Model):
     slots_per_node: int = Field(description="Ranks per pod.")
     size: int = Field(description="All ranks: nodes × slotsPerNode (WORLD_SIZE).")
     data_parallel: int = Field(description="Ranks that see different data.")
+    accelerator: WorldAccelerator | None = Field(default=None, description="What the ranks run on, and who says so.")
 
 
 class Batch(Model):

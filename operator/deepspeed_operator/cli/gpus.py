@@ -3,14 +3,18 @@
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.plan.accelerators import CPU, accelerator_limits, accelerator_of, whole
+from deepspeed_operator.plan.accelerators import CPU, NVIDIA_GPU, accelerator_limits, accelerator_of, whole
 from deepspeed_operator.plan.devices import DEVICES, USUAL, Device
 from deepspeed_operator.plan.gpus import Gpu, Gpus, declared_gpus, demanded_gpus, wanted_gpus
 from deepspeed_operator.plan.model import Fact, Source
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.plan.units import GIB
+
+# A plan of a job that names no accelerator is one for GPUs: whoever asks for a plan of CPUs can say so.
+_SILENT: Final = NVIDIA_GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,10 @@ def _device(arguments: argparse.Namespace, spec: DeepSpeedJobSpec | None) -> tup
         return DEVICES[arguments.gpu], arguments.gpu, Source.DECLARED
     if spec is None:
         return USUAL, USUAL.name, Source.ASSUMED
-    wanted = wanted_gpus(spec)
+    wanted = wanted_gpus(spec, _SILENT)
     if wanted is None or not wanted.is_whole:
         return None, _named(spec), Source.DECLARED
-    kinds = demanded_gpus(spec)
+    kinds = demanded_gpus(spec, _SILENT)
     unknown = [kind.name for kind in kinds if kind.device is None]
     if unknown:
         return None, ", ".join(unknown), Source.DECLARED
@@ -59,7 +63,7 @@ def _device(arguments: argparse.Namespace, spec: DeepSpeedJobSpec | None) -> tup
 
 def _named(spec: DeepSpeedJobSpec) -> str:
     """Return what the template calls devices that are no whole GPUs of NVIDIA's."""
-    accelerator = accelerator_of(spec)
+    accelerator = accelerator_of(spec, _SILENT)
     if accelerator == CPU:
         return "CPUs"
     limits = accelerator_limits(trainer_of(spec.template) or {})
@@ -75,7 +79,7 @@ def _memory(arguments: argparse.Namespace, spec: DeepSpeedJobSpec | None, device
         return Gpus((Gpu(round(arguments.gpu_memory * GIB), ""),), Source.DECLARED)
     if arguments.gpu is not None and device is not None:
         return Gpus((Gpu(device.memory, device.name),), Source.DECLARED)
-    said = declared_gpus(spec) if spec is not None else None
+    said = declared_gpus(spec, _SILENT) if spec is not None else None
     if said is not None or device is None:
         return said
     return Gpus((Gpu(device.memory, device.name),), Source.ASSUMED)

@@ -30,7 +30,7 @@ def _document(report: Report) -> dict[str, Any]:
         "name": report.name,
         "deepspeedVersion": report.version,
         "accelerator": report.accelerator,
-        "world": report.world.model_dump(by_alias=True) if report.world is not None else None,
+        "world": report.world.model_dump(by_alias=True, exclude_none=True) if report.world is not None else None,
         "batch": report.batch.model_dump(by_alias=True) if report.batch is not None else None,
         "findings": [_finding(placed) for placed in report.findings],
     }

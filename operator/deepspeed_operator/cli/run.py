@@ -25,14 +25,14 @@ from deepspeed_operator.cli.sources import Content, Item, data_of, read, values
 from deepspeed_operator.cli.training import train
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import numbers_of
-from deepspeed_operator.plan.accelerators import accelerator_of
+from deepspeed_operator.plan.accelerators import NVIDIA_GPU, accelerator_of
 from deepspeed_operator.reconcile.judge import Judgement
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.machine import machine_files
 
 REFUSED, UNREADABLE = 1, 2
-# Without an image, whose DeepSpeed would say nothing about the one here; the agents run from our own modules.
-_THIS_MACHINE: Final = replace(RELEASED, worker_deepspeed_version=None)
+# There is no image, which would say nothing about the DeepSpeed and devices here; the agents run from our own modules.
+_THIS_MACHINE: Final = replace(RELEASED, worker_deepspeed_version=None, worker_accelerator=NVIDIA_GPU)
 _ASK_VERSION: Final = "import importlib.metadata as packages; print(packages.version('deepspeed'))"
 
 
@@ -106,7 +106,7 @@ def _judged(item: Item, contents: list[Content], options: Options) -> Judged:
     judged = judge_job(item, contents, options, _THIS_MACHINE)
     if judged.job is None:
         return judged
-    here = accelerator(os.environ, accelerator_of(judged.job.spec))
+    here = accelerator(os.environ, accelerator_of(judged.job.spec, NVIDIA_GPU))
     judged = judge_job(item, contents, replace(options, accelerator=here), _THIS_MACHINE)
     source = object_at(spec, "dsConfigFrom")
     if source and judged.job is not None and judged.job.spec.ds_config_from is None:

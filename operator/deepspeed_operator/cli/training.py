@@ -17,7 +17,7 @@ from deepspeed_operator.api.untyped import Json, object_at, objects_at
 from deepspeed_operator.cli.agents import Agents, state_of
 from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devices, divided
 from deepspeed_operator.cli.paint import Colour, painted
-from deepspeed_operator.plan.accelerators import CPU, accelerator_of
+from deepspeed_operator.plan.accelerators import CPU, accelerator_of, default_resource
 from deepspeed_operator.plan.gpus import declared_gpus
 from deepspeed_operator.plan.jobs import Case, Missing, case_of
 from deepspeed_operator.plan.measured import Measured
@@ -67,7 +67,7 @@ def _environments(attempt: Attempt, directory: Directory) -> list[dict[str, str]
     spec, world = attempt.job.spec, attempt.world
     declared, others = variables(attempt)
     inherited = {**declared, **os.environ}
-    here = accelerator(inherited, accelerator_of(spec))
+    here = accelerator(inherited, accelerator_of(spec, default_resource(world)))
     shares = divided(world, devices(inherited)) if here != CPU else None
     if left := ignored(spec):
         _note(f"ignored, as there is no pod: {', '.join(left)}")
@@ -211,7 +211,8 @@ def _failed(live: _Live, attempt: Attempt, directory: Directory, agents: Agents,
         _say_failed(f"the agent of node {first} {how(codes[first], None)}", "", seconds)
         return codes[first]
     own = (said[cause.index] if cause.index is not None and cause.index in nodes else cause) or cause
-    hint = out_of_memory(live.case(), f"{cause.signature}\n{own.tail}", declared_gpus(attempt.job.spec))
+    gpus = declared_gpus(attempt.job.spec, default_resource(attempt.world))
+    hint = out_of_memory(live.case(), f"{cause.signature}\n{own.tail}", gpus)
     _say_failed(f"{_words(cause)}{f'. {hint}' if hint else ''}", cause.reason, seconds)
     _print_tail(own)
     return codes[first]

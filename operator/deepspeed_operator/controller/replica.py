@@ -50,6 +50,8 @@ class Replica:
             agent_archive(),
             settings.worker_image,
             settings.worker_deepspeed_version,
+            worker_accelerator=settings.worker_accelerator,
+            default_accelerator=settings.default_accelerator,
             reads_nodes=settings.reads_nodes,
         )
         self._judges = judges

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from deepspeed_operator.api.names import OPERATOR
+from deepspeed_operator.plan.accelerators import ACCELERATORS, CPU, NVIDIA_GPU, known_accelerator
 
 LogFormat = Literal["json", "plain"]
 
@@ -45,6 +46,8 @@ class Settings:
     workers: int = 64
     worker_image: str = ""
     worker_deepspeed_version: str | None = None
+    worker_accelerator: str = CPU
+    default_accelerator: str = NVIDIA_GPU
     reads_nodes: bool = False
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
     http_port: int = 8080
@@ -74,6 +77,8 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         workers=given.workers,
         worker_image=given.worker_image,
         worker_deepspeed_version=given.worker_deepspeed_version or None,
+        worker_accelerator=given.worker_accelerator,
+        default_accelerator=given.default_accelerator,
         reads_nodes=given.read_nodes,
         http_host=given.http_host,
         http_port=given.http_port,
@@ -87,6 +92,13 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
             retry_period=given.retry_period,
         ),
     )
+
+
+def _accelerator(text: str) -> str:
+    """Parse an accelerator as jobs get it by default: CPU, or a resource whose units are slots."""
+    if text != CPU and (known_accelerator(text) is None or "*" in text):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither {CPU} nor one of {', '.join(ACCELERATORS)}")
+    return text
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -119,6 +131,9 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("workers", str(own.workers), "jobs reconciled at a time", _count)
     add("worker-image", own.worker_image, "image of jobs that name none")
     add("worker-deepspeed-version", "", "DeepSpeed version in that image")
+    silent = "cpu, or the resource of jobs that name no accelerator and"
+    add("worker-accelerator", own.worker_accelerator, f"{silent} run in the worker image", _accelerator)
+    add("default-accelerator", own.default_accelerator, f"{silent} have their own image", _accelerator)
     add("http-host", own.http_host, "address of /healthz, /readyz and /metrics")
     add("http-port", str(own.http_port), "port of /healthz, /readyz and /metrics", _port)
     add("log-format", own.log_format, "json for machines, plain for people", choices=("json", "plain"))

@@ -6,10 +6,11 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import list_at, object_at, objects_at
 from deepspeed_operator.plan.trainer import trainer_of
 
-DEFAULT_ACCELERATOR: Final = "nvidia.com/gpu"
+NVIDIA_GPU: Final = "nvidia.com/gpu"
 CPU: Final = "cpu"
 
 
@@ -76,20 +77,32 @@ def whole(quantity: object) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def needs_accelerator(trainer: Mapping[str, Any]) -> bool:
-    """Without a word about accelerators, a slot is a GPU. A limit of 0, or a device claim, is a word."""
+def names_accelerator(trainer: Mapping[str, Any]) -> bool:
+    """Say whether the container's resources name an accelerator. A limit of 0, or a device claim, does, too."""
     named = [*object_at(trainer, "resources", "limits"), *object_at(trainer, "resources", "requests")]
-    return not any(known_accelerator(name) for name in named) and not list_at(trainer, "resources", "claims")
+    return any(known_accelerator(name) for name in named) or bool(list_at(trainer, "resources", "claims"))
 
 
-def accelerator_of(spec: DeepSpeedJobSpec) -> str | None:
-    """Return what the ranks run on, in DeepSpeed's words; None where the template does not tell."""
+def default_resource(world: World) -> str:
+    """Return what a run's job gets where its template names no accelerator, as recorded when it was accepted."""
+    given = world.accelerator
+    if given is None:
+        return NVIDIA_GPU  # accepted by an earlier release, which knew no other default
+    return given.resource or CPU
+
+
+def accelerator_of(spec: DeepSpeedJobSpec, default: str) -> str | None:
+    """Return what the ranks run on, in DeepSpeed's words; None where nothing tells.
+
+    `default`: the resource of a job whose template names no accelerator, or CPU.
+    """
     trainer = trainer_of(spec.template) or {}
     chosen = [variable.get("value") for variable in objects_at(trainer, "env") if variable.get("name") == _CHOICE]
     if chosen and isinstance(chosen[-1], str):
         return chosen[-1]
-    if needs_accelerator(trainer):
-        return ACCELERATORS[DEFAULT_ACCELERATOR].name
+    if not names_accelerator(trainer):
+        known = known_accelerator(default)
+        return known.name if known is not None else CPU
     limits = accelerator_limits(trainer)
     given = (known_accelerator(resource) for resource, quantity in limits.items() if whole(quantity) != 0)
     names = {each.name for each in given if each is not None}
@@ -98,6 +111,6 @@ def accelerator_of(spec: DeepSpeedJobSpec) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def library_of(spec: DeepSpeedJobSpec) -> Library | None:
-    """Return the library that carries the ranks' collectives, None where the accelerator is not known."""
-    return _LIBRARIES.get(accelerator_of(spec) or "")
+def library_of(accelerator: str | None) -> Library | None:
+    """Return the library that carries the collectives of such ranks, None where the accelerator is not known."""
+    return _LIBRARIES.get(accelerator or "")

@@ -9,7 +9,7 @@ from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.plan.accelerators import (
     ACCELERATORS,
-    DEFAULT_ACCELERATOR,
+    NVIDIA_GPU,
     accelerator_limits,
     accelerator_of,
     whole,
@@ -147,7 +147,7 @@ class Wanted:
     @property
     def is_whole(self) -> bool:
         """Whether a slot is a GPU, not a part of one."""
-        return self.resource == DEFAULT_ACCELERATOR
+        return self.resource == NVIDIA_GPU
 
     def kinds(self, nodes: Iterable[Node]) -> tuple[Gpu, ...]:
         """Return the kinds of GPUs of such nodes, the smallest first; nodes without a word of a GPU have none."""
@@ -172,33 +172,36 @@ class Wanted:
         return Gpu(_mebibytes(memory) or _size(label, name), name)
 
 
-def wanted_gpus(spec: DeepSpeedJobSpec) -> Wanted | None:
-    """Return by what the job's nodes are known, None where no label tells what a rank gets."""
-    resources = list(accelerator_limits(trainer_of(spec.template) or {})) or [DEFAULT_ACCELERATOR]
-    if accelerator_of(spec) != ACCELERATORS[DEFAULT_ACCELERATOR].name or len(resources) > 1:
+def wanted_gpus(spec: DeepSpeedJobSpec, default: str) -> Wanted | None:
+    """Return by what the job's nodes are known, None where no label tells what a rank gets.
+
+    `default`: the resource of a job whose template names no accelerator, or CPU.
+    """
+    resources = list(accelerator_limits(trainer_of(spec.template) or {})) or [default]
+    if accelerator_of(spec, default) != ACCELERATORS[NVIDIA_GPU].name or len(resources) > 1:
         return None
     return Wanted(demand_of(spec.template), resources[0], world_of(spec).slots_per_node)
 
 
-def declared_gpus(spec: DeepSpeedJobSpec) -> Gpus | None:
+def declared_gpus(spec: DeepSpeedJobSpec, default: str) -> Gpus | None:
     """Return the GPUs as spec says them, else as the template's demands on nodes do; None if they do not."""
     said = bytes_of(spec.gpu_memory) if spec.gpu_memory is not None else None
     if said is not None:
         return Gpus((Gpu(said, ""),), Source.DECLARED)
-    wanted = wanted_gpus(spec)
+    wanted = wanted_gpus(spec, default)
     if wanted is None:
         return None
     memory = {Gpu(_mebibytes(value), "") for label, value in wanted.demand.labels() if label == wanted.memory_label}
-    kinds = sorted(kind for kind in memory or demanded_gpus(spec) if kind.memory)
+    kinds = sorted(kind for kind in memory or demanded_gpus(spec, default) if kind.memory)
     return Gpus(tuple(kinds), Source.DECLARED) if kinds else None
 
 
-def demanded_gpus(spec: DeepSpeedJobSpec) -> tuple[Gpu, ...]:
+def demanded_gpus(spec: DeepSpeedJobSpec, default: str) -> tuple[Gpu, ...]:
     """Return the kinds of whole GPUs that the template's demands on nodes name, the smallest first.
 
     One that no table knows has memory 0. A kind of machine that none knows names no GPU.
     """
-    wanted = wanted_gpus(spec)
+    wanted = wanted_gpus(spec, default)
     if wanted is None or not wanted.is_whole:
         return ()
     labels = ((label, name) for label, name in wanted.demand.labels() if label in _TABLES)

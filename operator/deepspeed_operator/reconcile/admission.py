@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from deepspeed_operator.api.status import MAX_MESSAGE, Batch, Finding, State, World
+from deepspeed_operator.plan.accelerators import CPU
 from deepspeed_operator.plan.foresight import Foreseen
 from deepspeed_operator.reconcile.actions import FindGpus, ForeseePlan, JudgeRun, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Statement, Verdict
@@ -14,6 +15,7 @@ from deepspeed_operator.reconcile.foresight import with_foresight
 from deepspeed_operator.reconcile.gpus import ask_nodes
 from deepspeed_operator.reconcile.judge import Judgement, judge
 from deepspeed_operator.reconcile.observed import Facts, ForeseenPlan, Observed, SetAside
+from deepspeed_operator.render.image import given_accelerator
 from deepspeed_operator.render.installation import Installation
 
 
@@ -33,12 +35,14 @@ class Admission:
         return self.acceptance.state is not State.INVALID
 
 
-def admission(observed: Observed) -> Admission | SetAside | ReadConfigMap | FindGpus | JudgeRun:
+def admission(
+    observed: Observed, installation: Installation
+) -> Admission | SetAside | ReadConfigMap | FindGpus | JudgeRun:
     """Return how the run that spec asks for was judged, or the question to ask first."""
     question = unread(observed)
     if question is not None:
         return question
-    digest, known = _digest(observed), observed.facts.judged
+    digest, known = _digest(observed, installation), observed.facts.judged
     if known is None or known.digest != digest:
         return JudgeRun(_what_counts(observed), digest)
     if isinstance(known.answer, SetAside) and observed.now >= known.answer.until:
@@ -77,9 +81,10 @@ def _what_counts(observed: Observed) -> Observed:
     return Observed(observed.job, (), Facts(config_maps=maps, gpus=observed.facts.gpus), observed.now)
 
 
-def _digest(observed: Observed) -> str:
+def _digest(observed: Observed, installation: Installation) -> str:
     """Return a digest of what a judgement goes by; of a name only its length counts, which a ConfigMap has room for."""
     job, gpus = observed.job, observed.facts.gpus
+    default = given_accelerator(job.spec, installation).resource or CPU
     source, known = job.spec.ds_config_from, observed.facts.config_maps
     maps = {name: known[name].data for name in named_config_maps(job.spec)}
     said = [
@@ -90,6 +95,6 @@ def _digest(observed: Observed) -> str:
         {name: sorted(data) if data is not None else None for name, data in maps.items()},
         (maps[source.config_map] or {}).get(source.key) if source is not None else None,
         repr((gpus.wanted, gpus.kinds)) if gpus is not None else None,
-        ask_nodes(observed) is None,
+        ask_nodes(observed, default) is None,
     ]
     return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -39,7 +39,7 @@ _UNKNOWN: Final = {"transport": None, "plan": None}
 
 def begin_run(observed: Observed, installation: Installation) -> Outcome:
     """Judge the run that spec asks for, and record it. Until then an earlier run's pods are left alone."""
-    judged = admission(observed)
+    judged = admission(observed, installation)
     if isinstance(judged, ReadConfigMap | FindGpus | JudgeRun):
         return unchanged(observed, judged)
     if isinstance(judged, SetAside):

@@ -6,7 +6,8 @@ from typing import Final
 
 from deepspeed_operator.api.plan import MAX_MESSAGE, PlanStatus
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
-from deepspeed_operator.api.status import MAX_FINDINGS, Finding, Level
+from deepspeed_operator.api.status import MAX_FINDINGS, Finding, Level, World
+from deepspeed_operator.plan.accelerators import default_resource
 from deepspeed_operator.plan.advice import Alternative
 from deepspeed_operator.plan.foresight import Foreseen, can_foresee
 from deepspeed_operator.plan.jobs import Case, Missing, case_of
@@ -28,7 +29,7 @@ def with_foresight(observed: Observed, judged: Judgement, installation: Installa
     if spec.model is None or source is None or len(judged.findings) >= MAX_FINDINGS:
         return judged
     case = case_of(spec, source.values, judged.world, judged.batch, declared_version(spec, installation))
-    found = ask_foreseen(observed, case, judged.world.nodes)
+    found = ask_foreseen(observed, case, judged.world)
     if found is None or isinstance(found, ForeseePlan):
         return found or judged
     advice = foreseen_advice(found, config_path(spec))
@@ -36,10 +37,10 @@ def with_foresight(observed: Observed, judged: Judgement, installation: Installa
 
 
 def ask_foreseen(
-    observed: Observed, case: Case | Missing, nodes: int, preflight: int | None = None
+    observed: Observed, case: Case | Missing, world: World, preflight: int | None = None
 ) -> ForeseePlan | Foreseen | None:
     """Return what is foreseen, or the question to ask first; None where GPU, model or network are not known."""
-    gpus = known_gpus(observed)
+    gpus, nodes = known_gpus(observed, default_resource(world)), world.nodes
     device = gpus.device if gpus is not None else None
     if device is None or isinstance(case, Missing) or not can_foresee(case, nodes, preflight):
         return None

@@ -10,7 +10,7 @@ from deepspeed_operator.dsconfig.judgement import Circumstances
 from deepspeed_operator.dsconfig.judgement import Judgement as ConfigurationJudgement
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
 from deepspeed_operator.dsconfig.source import format_findings
-from deepspeed_operator.plan.accelerators import CPU, accelerator_of
+from deepspeed_operator.plan.accelerators import CPU, default_resource, library_of
 from deepspeed_operator.plan.world import declared_parallelism, world_of
 from deepspeed_operator.reconcile.actions import FindGpus, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict
@@ -18,7 +18,7 @@ from deepspeed_operator.reconcile.configuration import Configuration, Unusable, 
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.statement import accepted, warnings_among
 from deepspeed_operator.render.attempt import Attempt
-from deepspeed_operator.render.image import declared_version
+from deepspeed_operator.render.image import declared_version, given_accelerator
 from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.launchers import launcher_findings
 from deepspeed_operator.render.network.findings import network_findings
@@ -48,7 +48,7 @@ def judge(
 ) -> Judgement | ReadConfigMap | FindGpus:
     """Judge the job as its spec stands now, or return the question to ask first.
 
-    `accelerator`, in DeepSpeed's words, is taken instead of what the template tells.
+    `accelerator`, in DeepSpeed's words, is taken instead of what the job tells.
     """
     spec = observed.job.spec
     source = configuration(observed)
@@ -57,8 +57,11 @@ def judge(
     absent = missing_files(observed)
     if isinstance(absent, ReadConfigMap):
         return absent
-    world, accelerator = world_of(spec), accelerator or accelerator_of(spec)
-    others = [*template_findings(spec, installation), *launcher_findings(spec, world), *network_findings(spec)]
+    given = given_accelerator(spec, installation)
+    world = world_of(spec).model_copy(update={"accelerator": given})
+    accelerator, default = accelerator or given.name, default_resource(world)
+    others = [*template_findings(spec, installation), *launcher_findings(spec, world)]
+    others += network_findings(spec, library_of(accelerator))
     others += filter(None, [absent])
     if isinstance(source, Unusable):
         return _judgement(world, None, None, (*source.findings, *others), source.reason, accelerator=accelerator)
@@ -87,14 +90,14 @@ def judge(
         from deepspeed_operator.reconcile.gpus import ask_nodes, known_gpus  # noqa: PLC0415
         from deepspeed_operator.reconcile.memory import stated  # noqa: PLC0415
 
-        if accelerator_of(spec) == CPU:
+        if given.name == CPU:
             case = Missing("spec.template", "the job trains on CPUs")
         else:
             case = case_of(spec, source.values, world, judged.batch, version)
-        question = ask_nodes(observed) if installation.reads_nodes and isinstance(case, Case) else None
+        question = ask_nodes(observed, default) if installation.reads_nodes and isinstance(case, Case) else None
         if question is not None:
             return question
-        memory, found = stated(case, spec, world.slots_per_node, known_gpus(observed))
+        memory, found = stated(case, spec, world.slots_per_node, known_gpus(observed, default))
         findings += found
         reason = Reason.DOES_NOT_FIT
     return _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator, memory=memory)

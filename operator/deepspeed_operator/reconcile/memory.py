@@ -6,6 +6,7 @@ from typing import Final
 
 from deepspeed_operator.api.spec import Admission, DeepSpeedJobSpec
 from deepspeed_operator.api.status import Failure, Finding, Level
+from deepspeed_operator.plan.accelerators import default_resource
 from deepspeed_operator.plan.fit import ERROR, Fit
 from deepspeed_operator.plan.gpus import Gpus
 from deepspeed_operator.plan.jobs import Case, Missing, case_of, plan_memory, pod_limit
@@ -75,7 +76,10 @@ def ask_configuration(observed: Observed, failure: Failure) -> tuple[ReadConfigM
 def explained(observed: Observed, failure: Failure) -> Failure:
     """Add to an out-of-memory failure of a GPU what was predicted, and the smallest change that would fit."""
     case = _case(observed) if _OUT_OF_MEMORY.search(failure.message) else None
-    hint = out_of_memory(case, failure.message, known_gpus(observed)) if case is not None else ""
+    world = observed.job.status.world
+    if case is None or world is None:
+        return failure
+    hint = out_of_memory(case, failure.message, known_gpus(observed, default_resource(world)))
     cause, newline, log = failure.message.partition("\n")
     return failure.model_copy(update={"message": f"{cause}. {hint}{newline}{log}"}) if hint else failure
 

@@ -60,7 +60,7 @@ def ask_plan(observed: Observed, gang: Gang) -> tuple[Question, ...]:
         values, batch = as_run(config.values, status.batch, measured) if measured else (config.values, status.batch)
         case = case_of(observed.job.spec, values, status.world, batch, version)
     if measured is None:
-        question = ask_foreseen(observed, case, status.world.nodes, rate)
+        question = ask_foreseen(observed, case, status.world, rate)
         return (question,) if isinstance(question, ForeseePlan) else ()
     return (CorrectPlan(gang.attempt, case, status.world.nodes, measured, rate),)
 

@@ -132,7 +132,9 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     if gang.missing and gang.old_pods_that_may_write:
         return state(observed, _waiting_for(gang), gang=gang, actions=removals, check_at=until)
     actions: tuple[Action, ...] = removals
-    verdict, (late, look_at) = obstacle(gang), lateness(observed, gang)
+    world = observed.job.status.world
+    assert world is not None, "the world is recorded together with the attempt"
+    verdict, (late, look_at) = obstacle(gang, world), lateness(observed, gang)
     question = ask_agent(observed, gang, early=True) if late and gang.all_run else ()
     if question:
         return unchanged(observed, *removals, *question)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.names import content_name
-from deepspeed_operator.api.status import Failure, Level, State
+from deepspeed_operator.api.status import AcceleratorSource, Failure, Level, State, World
 from deepspeed_operator.plan.ports import ports
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import (
@@ -33,6 +33,15 @@ _PULL_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 )
 _NO_ROOM: Final = "It starts when a node has room; or lower spec.slotsPerNode, or the requests in spec.template."
+# Who asked for an accelerator that no node has, where the template did not.
+_ASKED: Final = (
+    "Each pod requests {slots} {resource} because spec.template names no accelerator, and the chart says so of"
+)
+_FROM: Final = {
+    AcceleratorSource.WORKER_IMAGE: f"{_ASKED} its worker image (worker.accelerator).",
+    AcceleratorSource.INSTALL_DEFAULT: f"{_ASKED} jobs with an image of their own (defaultAccelerator).",
+}
+_TO_CPU: Final = "To train on CPUs, limit the trainer to {resource}: 0 in spec.template."
 _NO_CLAIM: Final = "It starts when the claim can be used: create or correct it, or correct spec.template."
 
 
@@ -114,12 +123,16 @@ def held_up(gang: Gang) -> PodView | None:
     return next((pod for pod in waiting if pod.unschedulable is not None or pod.waiting_reason is not None), None)
 
 
-def obstacle(gang: Gang) -> Verdict | None:
+def obstacle(gang: Gang, world: World) -> Verdict | None:
     """Return what keeps a pod from starting, if Kubernetes says that anything does."""
     pod = held_up(gang)
     if pod is None or pod.unschedulable is None:
         return None if pod is None else _cannot_start(pod)
     hint = _NO_CLAIM if "persistentvolumeclaim" in pod.unschedulable.lower() else _NO_ROOM
+    given = world.accelerator
+    if given is not None and given.resource is not None and f"Insufficient {given.resource}" in pod.unschedulable:
+        words = f"{_FROM[given.source]} {_TO_CPU}".format(slots=world.slots_per_node, resource=given.resource)
+        hint = f"{words} {hint}"
     words = f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} {hint}"
     return Verdict(State.STARTING, Reason.UNSCHEDULABLE, words)
 
@@ -157,7 +170,9 @@ def deadline(observed: Observed, gang: Gang) -> datetime:
 def not_running_in_time(observed: Observed, gang: Gang) -> Failure:
     """Return why the startup deadline passed, with the pod that Kubernetes cannot start, if that is it."""
     seconds, culprit = observed.job.spec.startup_deadline_seconds, held_up(gang)
-    known = obstacle(gang) or said_before(observed, Reason.VOLUMES_NOT_READY) or unheard_of(observed, gang)
+    world = observed.job.status.world
+    assert world is not None, "the world is recorded together with the attempt"
+    known = obstacle(gang, world) or said_before(observed, Reason.VOLUMES_NOT_READY) or unheard_of(observed, gang)
     if known is not None:
         why = known.message
     elif gang.missing:

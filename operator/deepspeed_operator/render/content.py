@@ -8,6 +8,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.api.untyped import Json, object_at
+from deepspeed_operator.plan.accelerators import accelerator_of, default_resource, library_of
 from deepspeed_operator.plan.ports import Ports
 from deepspeed_operator.render.network.environment import environment
 from deepspeed_operator.render.network.guard import preflight_bandwidth, required_fabric
@@ -44,7 +45,7 @@ def plan_file(
         "integration": training.integration.value,
         "files": training.files is not None,
         "deepspeedVersion": deepspeed,
-        "environment": environment(spec),
+        "environment": environment(spec, library_of(accelerator_of(spec, default_resource(world)))),
         "libraryPath": list(profile_of(spec).library_path),
         "agentPort": ports.agent,
         "masterPort": ports.master,

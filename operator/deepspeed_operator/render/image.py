@@ -1,6 +1,8 @@
 """The trainer's image, and what is known of it."""
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import AcceleratorSource, WorldAccelerator
+from deepspeed_operator.plan.accelerators import CPU, accelerator_of, names_accelerator
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.installation import Installation
 
@@ -14,5 +16,20 @@ def declared_version(spec: DeepSpeedJobSpec, installation: Installation) -> str 
     """Return the DeepSpeed version that the image is said to have; None (unknown) for an image that is not ours."""
     if spec.deepspeed_version is not None:
         return spec.deepspeed_version
-    ours = trainer_image(spec, installation) == installation.worker_image
-    return installation.worker_deepspeed_version if ours else None
+    return installation.worker_deepspeed_version if _is_ours(spec, installation) else None
+
+
+def given_accelerator(spec: DeepSpeedJobSpec, installation: Installation) -> WorldAccelerator:
+    """Return what the ranks run on: what the template names, else what the worker image or the install is for."""
+    if names_accelerator(trainer_of(spec.template) or {}):
+        return WorldAccelerator(name=accelerator_of(spec, CPU), source=AcceleratorSource.TEMPLATE)
+    if _is_ours(spec, installation):
+        default, source = installation.worker_accelerator, AcceleratorSource.WORKER_IMAGE
+    else:
+        default, source = installation.default_accelerator, AcceleratorSource.INSTALL_DEFAULT
+    resource = None if default == CPU else default
+    return WorldAccelerator(name=accelerator_of(spec, default), resource=resource, source=source)
+
+
+def _is_ours(spec: DeepSpeedJobSpec, installation: Installation) -> bool:
+    return trainer_image(spec, installation) == installation.worker_image

@@ -23,7 +23,7 @@ from deepspeed_operator.api.names import (
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at, present
-from deepspeed_operator.plan.accelerators import DEFAULT_ACCELERATOR, needs_accelerator
+from deepspeed_operator.plan.accelerators import CPU, accelerator_of, default_resource, library_of, names_accelerator
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.network.environment import chosen_variables
 from deepspeed_operator.render.network.pods import pod_for, trainer_for
@@ -36,16 +36,18 @@ WORKSPACE_CONFIG = f"{WORKSPACE}/{CONFIG_FILE}"
 def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_port: int, has_config: bool) -> Json:
     """Return the trainer container without the pod's index. What the template says stays; ours is appended."""
     template = present(trainer_of(spec.template) or {})
+    default = default_resource(world)
     container: Json = {"name": TRAINER, **template, "image": image}
     if template.get("command"):
         container["args"] = list(AGENT_COMMAND)
     else:
         container["command"] = list(AGENT_COMMAND)
-    chosen = [{"name": name, "value": value} for name, value in chosen_variables(spec).items()]
+    network = chosen_variables(spec, library_of(accelerator_of(spec, default)))
+    chosen = [{"name": name, "value": value} for name, value in network.items()]
     container["env"] = [*list_at(template, "env"), *chosen, *_downward_variables()]
     container["volumeMounts"] = [*list_at(template, "volumeMounts"), *_mounts(spec, template, has_config)]
-    if needs_accelerator(template):
-        limits = {**object_at(template, "resources", "limits"), DEFAULT_ACCELERATOR: str(world.slots_per_node)}
+    if not names_accelerator(template) and default != CPU:
+        limits = {**object_at(template, "resources", "limits"), default: str(world.slots_per_node)}
         container["resources"] = {**object_at(template, "resources"), "limits": limits}
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     container.setdefault("readinessProbe", _readiness_probe(agent_port))

@@ -77,6 +77,14 @@ def test_nodes_are_read_only_where_that_is_switched_on() -> None:
     assert settings_from(["--read-nodes"], {}).reads_nodes is True
 
 
+def test_accelerators_are_cpu_or_resources_whose_units_are_slots() -> None:
+    settings = settings_from(["--worker-accelerator=nvidia.com/gpu", "--default-accelerator=cpu"], {})
+    assert (settings.worker_accelerator, settings.default_accelerator) == ("nvidia.com/gpu", "cpu")
+    for refused in ("gpu", "nvidia.com/mig-*", "memory"):
+        with pytest.raises(SystemExit):
+            settings_from([f"--worker-accelerator={refused}"], {})
+
+
 def test_a_bad_variable_is_refused_as_a_bad_flag_is() -> None:
     with pytest.raises(SystemExit):
         settings_from([], {"DEEPSPEED_OPERATOR_HTTP_PORT": "web"})

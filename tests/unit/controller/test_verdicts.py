@@ -20,7 +20,7 @@ from tests.unit.reconcile.simulation import INSTALLATION, job
 
 
 def asked(given: DeepSpeedJob) -> JudgeRun:
-    question = admission(Observed(given, (), Facts(), now()))
+    question = admission(Observed(given, (), Facts(), now()), INSTALLATION)
     assert isinstance(question, JudgeRun)
     return question
 
@@ -77,6 +77,6 @@ def test_a_job_that_was_set_aside_is_asked_about_when_its_time_has_come_or_it_ha
     question = asked(given)
     aside = SetAside("why", moment + timedelta(seconds=30))
     facts = Facts(judged=verdicts.JudgedRun(question.digest, aside))
-    assert admission(Observed(given, (), facts, moment)) == aside
-    assert isinstance(admission(Observed(given, (), facts, aside.until)), JudgeRun)
-    assert isinstance(admission(Observed(job(nodes=4), (), facts, moment)), JudgeRun)
+    assert admission(Observed(given, (), facts, moment), INSTALLATION) == aside
+    assert isinstance(admission(Observed(given, (), facts, aside.until), INSTALLATION), JudgeRun)
+    assert isinstance(admission(Observed(job(nodes=4), (), facts, moment), INSTALLATION), JudgeRun)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.plan.accelerators import accelerator_of, library_of
+from deepspeed_operator.plan.accelerators import CPU, NVIDIA_GPU, accelerator_of, library_of
 
 
 def spec_with(**trainer: Any) -> DeepSpeedJobSpec:
@@ -38,11 +38,14 @@ CASES: list[tuple[dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize(("trainer", "name"), CASES)
 def test_the_accelerator(trainer: dict[str, Any], name: str | None) -> None:
-    assert accelerator_of(spec_with(**trainer)) == name
+    assert accelerator_of(spec_with(**trainer), NVIDIA_GPU) == name
 
 
-def test_without_a_template_a_slot_is_a_gpu() -> None:
-    assert accelerator_of(DeepSpeedJobSpec.model_validate({"training": {"script": "train.py"}})) == "cuda"
+@pytest.mark.parametrize(("default", "name"), [(NVIDIA_GPU, "cuda"), ("amd.com/gpu", "rocm"), (CPU, "cpu")])
+def test_without_a_word_in_the_template_the_default_decides(default: str, name: str) -> None:
+    silent = DeepSpeedJobSpec.model_validate({"training": {"script": "train.py"}})
+    assert accelerator_of(silent, default) == accelerator_of(spec_with(**limits(memory="8Gi")), default) == name
+    assert accelerator_of(spec_with(**limits(habana_ai__gaudi=8)), default) == "hpu"
 
 
 LIBRARIES: list[tuple[dict[str, Any], str | None, str | None]] = [
@@ -59,5 +62,5 @@ LIBRARIES: list[tuple[dict[str, Any], str | None, str | None]] = [
 
 @pytest.mark.parametrize(("trainer", "name", "prefix"), LIBRARIES)
 def test_the_collective_library(trainer: dict[str, Any], name: str | None, prefix: str | None) -> None:
-    library = library_of(spec_with(**trainer))
+    library = library_of(accelerator_of(spec_with(**trainer), NVIDIA_GPU))
     assert (library and library.name, library and library.prefix) == (name, prefix)

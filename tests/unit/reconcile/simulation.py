@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Condition, ConditionType, State
+from deepspeed_operator.plan.accelerators import NVIDIA_GPU
 from deepspeed_operator.plan.foresight import Foreseen, foreseen
 from deepspeed_operator.plan.placement import Node
 from deepspeed_operator.plan.recalibration import corrected
@@ -46,7 +47,7 @@ from deepspeed_operator.reconcile.pods import PodView, Termination, pod_view
 from deepspeed_operator.reconcile.reconciler import reconcile
 from deepspeed_operator.render.installation import Installation
 
-INSTALLATION = Installation("UEsFBg==", "worker:1", "0.19.8")
+INSTALLATION = Installation("UEsFBg==", "worker:1", "0.19.8", worker_accelerator=NVIDIA_GPU)
 CONFIG = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2}
 
 

@@ -126,6 +126,14 @@ def test_a_gang_whose_peers_do_not_end_is_failed_after_a_while_and_removed() -> 
     ("fields", "reason", "words"),
     [
         ({"unschedulable": "0/2 nodes are available."}, "Unschedulable", "It starts when a node has room"),
+        (
+            {"unschedulable": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."},
+            "Unschedulable",
+            "Each pod requests 1 nvidia.com/gpu because spec.template names no accelerator, and the chart says so of "
+            "its worker image (worker.accelerator). To train on CPUs, limit the trainer to nvidia.com/gpu: 0 in "
+            "spec.template. "
+            "It starts when a node has room",
+        ),
         ({"unschedulable": 'persistentvolumeclaim "data" not found'}, "Unschedulable", "create or correct it"),
         (
             {"waiting_container": "trainer", "waiting_reason": "ErrImagePull", "waiting_message": "not found"},

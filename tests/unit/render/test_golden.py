@@ -12,6 +12,7 @@ from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.configuration import Configuration, configuration
 from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
 from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.image import given_accelerator
 from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.template import template_findings
 from tests.unit.render.yaml_text import to_yaml
@@ -29,7 +30,9 @@ def rendered(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
     given = {document["metadata"]["name"]: ConfigMapContent(document["data"], NOW) for document in written[1:]}
     source = configuration(Observed(job, (), Facts(config_maps=given), NOW))
     assert source is None or isinstance(source, Configuration)
-    attempt = Attempt(job, 3, world_of(job.spec), source.text if source else None, INSTALLATION)
+    given = given_accelerator(job.spec, INSTALLATION)
+    world = world_of(job.spec).model_copy(update={"accelerator": given})
+    attempt = Attempt(job, 3, world, source.text if source else None, INSTALLATION)
     indices = range(job.spec.nodes)
     addresses = {index: f"10.244.0.{index + 5}" for index in indices}
     pods = [attempt.pod(index) for index in indices]

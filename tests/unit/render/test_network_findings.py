@@ -6,9 +6,15 @@ import pytest
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.plan.accelerators import NVIDIA_GPU, accelerator_of, library_of
 from deepspeed_operator.render.network.findings import network_findings
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 8}}}
+
+
+def _findings(written: dict[str, Any]) -> list[Finding]:
+    spec = DeepSpeedJobSpec.model_validate(written)
+    return network_findings(spec, library_of(accelerator_of(spec, NVIDIA_GPU)))
 
 
 def findings(
@@ -16,7 +22,7 @@ def findings(
 ) -> list[Finding]:
     spec = {"containers": [{"name": "trainer", **GPU, **(trainer or {})}], **(pod or {})}
     written = {"nodes": nodes, "training": {"script": "a.py"}, "template": {"spec": spec}, "network": network}
-    return network_findings(DeepSpeedJobSpec.model_validate(written))
+    return _findings(written)
 
 
 def about(name: str, found: list[Finding]) -> tuple[Level, str]:
@@ -252,10 +258,10 @@ def test_devices_of_a_fabric_that_the_job_does_not_name(device: str, named: str)
 def test_too_little_shared_memory_for_nccl() -> None:
     for size, warned in (("512Mi", True), ("1Gi", False), (2**20, True), ("1.5G", False)):
         written = {"training": {"script": "a.py"}, "sharedMemory": size}
-        found = network_findings(DeepSpeedJobSpec.model_validate(written))
+        found = _findings(written)
         assert [each.path for each in found] == (["spec.sharedMemory"] if warned else [])
 
 
 def test_a_job_that_says_nothing_of_its_network_hears_nothing() -> None:
     assert findings() == []
-    assert network_findings(DeepSpeedJobSpec.model_validate({"training": {"script": "a.py"}})) == []
+    assert _findings({"training": {"script": "a.py"}}) == []

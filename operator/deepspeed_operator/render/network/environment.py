@@ -2,25 +2,24 @@
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json, objects_at
-from deepspeed_operator.plan.accelerators import Library, library_of
+from deepspeed_operator.plan.accelerators import Library
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.network.profile import profile_of
 
 _NCCL = "NCCL_"
 
 
-def chosen_variables(spec: DeepSpeedJobSpec) -> dict[str, str]:
+def chosen_variables(spec: DeepSpeedJobSpec, library: Library | None) -> dict[str, str]:
     """Return what the container gets for spec.network's own words, where the template's env says nothing."""
     if spec.network is None:
         return {}
-    ours = {**_interface_variables(spec.network.interface, library_of(spec)), **spec.network.env}
+    ours = {**_interface_variables(spec.network.interface, library), **spec.network.env}
     declared = {variable.get("name") for variable in objects_at(trainer_of(spec.template), "env")}
     return {name: value for name, value in ours.items() if name not in declared}
 
 
-def environment(spec: DeepSpeedJobSpec) -> Json:
+def environment(spec: DeepSpeedJobSpec, library: Library | None) -> Json:
     """Return the variables of the profile: the agent sets those that the container has not, whoever set them."""
-    library = library_of(spec)
     nccl = library is None or library.prefix == _NCCL
     given = profile_of(spec).environment
     return {name: value for name, value in given.items() if nccl or not name.startswith(_NCCL)}

@@ -8,7 +8,7 @@ from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import list_at, object_at, objects_at
-from deepspeed_operator.plan.accelerators import library_of
+from deepspeed_operator.plan.accelerators import Library
 from deepspeed_operator.plan.gpus import INSTANCE_TYPE
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.network.guard import fallbacks
@@ -30,22 +30,24 @@ _OBSOLETE_ON_EFA: Final = {
 }
 
 
-def fabric_findings(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable]) -> Iterator[Finding]:
+def fabric_findings(
+    spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable], library: Library | None
+) -> Iterator[Finding]:
     """Yield warnings and advice about the job's profile."""
-    yield from _fabric(spec, fabric)
+    yield from _fabric(spec, fabric, library)
     yield from _devices(spec, fabric)
     yield from _unused(spec, variables)
     yield from _rdma(spec, fabric, variables)
     yield from _efa(spec, variables)
     yield from _wants(spec, fabric)
     yield from _unseen(spec, variables)
-    yield from _shared_memory(spec)
+    yield from _shared_memory(spec, library)
 
 
-def _fabric(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
+def _fabric(spec: DeepSpeedJobSpec, fabric: Profile, library: Library | None) -> Iterator[Finding]:
     """What the template lacks, or has, that the profile does not go with."""
     trainer, pod = trainer_of(spec.template) or {}, object_at(spec.template, "spec")
-    name, library = chosen_profile(spec), library_of(spec)
+    name = chosen_profile(spec)
     if name is NetworkProfile.NVLINK and spec.nodes > 1:
         message = f"NVLink ends at the node, and the job has {spec.nodes}: between them NCCL chooses."
         yield warning(PROFILE, message, "Name the fabric between the nodes; within one NVLink is used anyway.")
@@ -182,9 +184,8 @@ def _unseen(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[
         yield warning(given[0].path, message, f"Write NCCL_DEBUG: INFO, or set none of {', '.join(_DEBUG)}.")
 
 
-def _shared_memory(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
+def _shared_memory(spec: DeepSpeedJobSpec, library: Library | None) -> Iterator[Finding]:
     """NCCL's troubleshooting guide asks for 1 GiB of /dev/shm."""
-    library = library_of(spec)
     size = bytes_of(spec.shared_memory) if spec.shared_memory is not None else None
     if library is not None and library.prefix == PREFIX and size is not None and size < 2**30:
         message = f"{SHARED_MEMORY} of {spec.shared_memory} is less than the 1Gi that NCCL asks for."
