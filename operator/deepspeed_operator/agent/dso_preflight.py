@@ -8,7 +8,7 @@ import resource
 import subprocess
 from typing import Iterator
 
-from dso_plan import DS_CONFIG, FILES, WORKSPACE, Failure, Plan
+from dso_plan import DIRECTORY, DS_CONFIG, FILES, WORKSPACE, Failure, Plan
 from dso_ranks import Spec
 
 GIB = 1 << 30
@@ -56,6 +56,8 @@ def place_files(plan: Plan) -> Iterator[str]:
 
 
 def copy(source: str, target: str) -> None:
+    if os.path.realpath(source) == os.path.dirname(os.path.realpath(DIRECTORY)):
+        return  # `dsjob run --files . --dir ./out`: the workspaces are in there, and would be copied into themselves
     data = read(source)
     if data is None:
         for name in os.listdir(source) if os.path.isdir(source) else ():

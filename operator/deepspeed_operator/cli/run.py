@@ -73,6 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
         if judged.job is None or judged.verdict is None or judged.report.count(Level.ERROR):
             return REFUSED
         files = _files(judged.job, contents, arguments.code)
+        if arguments.dir is not None and files == arguments.dir.resolve():
+            raise UnfitError("--dir keeps copies of what is in --files: name another directory, for example --dir out")
         return _run(judged.job, judged.verdict, files, arguments.dir)
     except UnfitError as error:
         print(f"dsjob run: {error}", file=sys.stderr)

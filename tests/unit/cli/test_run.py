@@ -288,6 +288,25 @@ def test_files_may_be_a_directory(start: Start, tmp_path: Path) -> None:
     assert "from the directory" in ended.output
 
 
+@pytest.mark.parametrize("out", ["out", "package/out"])
+def test_files_are_not_copied_with_what_the_run_keeps_among_them(start: Start, tmp_path: Path, out: str) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/part.py").write_text("def tell(): print('from the package')")
+    (tmp_path / "train.py").write_text("from package.part import tell; tell()")
+    for _ in range(2):  # the second run finds what the first has kept
+        ended = start("", "--files", ".", "--dir", out, nodes=2).end()
+        assert (ended.code, ended.output.count("from the package")) == (0, 2), ended.output
+    workspace = tmp_path / out / "node-1/workspace"
+    assert {path.name for path in workspace.iterdir() if path.is_dir()} == {"package"}
+    assert not (workspace / out).exists()
+
+
+def test_files_and_what_is_kept_of_them_are_two_directories(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    ended = start("", "--files", ".", "--dir", ".").end()
+    assert (ended.code, "name another directory" in ended.output) == (2, True)
+
+
 def test_a_directory_keeps_what_was_rendered_and_made(start: Start, tmp_path: Path) -> None:
     program = "open('made', 'a').write('x')"
     for _ in range(2):
