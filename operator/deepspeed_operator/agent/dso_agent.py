@@ -15,6 +15,7 @@ import dso_preflight
 from dso_bandwidth import LIMIT_SECONDS, Sweep
 from dso_cause import ending, exit_code, message
 from dso_gang import SETTLE_SECONDS, Gang
+from dso_home import settle
 from dso_http import Answer, Server, listen
 from dso_link import TELL_SECONDS, Link
 from dso_measure import Measure
@@ -345,6 +346,8 @@ def main() -> int:
     if os.getpid() != 1:
         # In a shared process namespace the ranks' orphans would go to another process, unseen.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if given := settle(os.environ):
+        print(f"[deepspeed-operator] what the container lacks for uid {os.getuid()}: {given}", flush=True)
     try:
         agent = Agent(load())
     except Exception as error:
