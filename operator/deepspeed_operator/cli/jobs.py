@@ -95,8 +95,9 @@ def _with_options(written: Json, options: Options) -> Json:
     degrees = present(asdict(options.parallelism))
     if degrees:
         changed["parallelism"] = {**object_at(changed, "parallelism"), **degrees}
-    if options.launcher is not None:
-        changed["training"] = {**object_at(changed, "training"), "launcher": options.launcher}
+    training = present({"launcher": options.launcher, "python": options.python})
+    if training:
+        changed["training"] = {**object_at(changed, "training"), **training}
     return {**written, "spec": changed}
 
 

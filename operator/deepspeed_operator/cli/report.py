@@ -19,6 +19,7 @@ class Options:
     version: str | None = None
     accelerator: str | None = None
     launcher: str | None = None
+    python: str | None = None
     explain: bool = False
     parallelism: Parallelism = field(default_factory=Parallelism)
 

@@ -33,7 +33,7 @@ from deepspeed_operator.render.machine import machine_files
 REFUSED, UNREADABLE = 1, 2
 # There is no image, which would say nothing about the DeepSpeed and devices here; the agents run from our own modules.
 _THIS_MACHINE: Final = replace(RELEASED, worker_deepspeed_version=None, worker_accelerator=NVIDIA_GPU)
-_ASK_VERSION: Final = "import importlib.metadata as packages; print(packages.version('deepspeed'))"
+_ASK: Final = "import importlib.metadata as all, sys; print(sys.prefix); print(all.version('deepspeed'))"
 
 
 class UnfitError(Exception):
@@ -60,6 +60,11 @@ def define(parser: argparse.ArgumentParser) -> None:
         help="the program, instead of the ConfigMap of spec.training.files",
     )
     parser.add_argument(
+        "--python",
+        metavar="PYTHON",
+        help="the ranks' interpreter, by name or path, instead of spec.training.python, which is python3 unless set",
+    )
+    parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="keep the rendered files and the workspaces here; else nothing is kept"
     )
 
@@ -68,13 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the job on this machine, and return how its ranks ended."""
     try:
         contents = [_content(name) for name in dict.fromkeys(arguments.files)]
-        judged = _judged(_the_job(contents), contents, Options(nodes=arguments.nodes, slots=arguments.slots))
+        options = Options(nodes=arguments.nodes, slots=arguments.slots, python=arguments.python)
+        judged = _judged(_the_job(contents), contents, options)
         print(*report_lines(judged.report), "", sep="\n", flush=True)
         if judged.job is None or judged.verdict is None or judged.report.count(Level.ERROR):
             return REFUSED
-        files = _files(judged.job, contents, arguments.code)
-        if arguments.dir is not None and files == arguments.dir.resolve():
-            raise UnfitError("--dir keeps copies of what is in --files: name another directory, for example --dir out")
+        files = _files(judged.job, contents, arguments.code, arguments.dir)
         return _run(judged.job, judged.verdict, files, arguments.dir)
     except UnfitError as error:
         print(f"dsjob run: {error}", file=sys.stderr)
@@ -103,8 +107,9 @@ def _the_job(contents: Sequence[Content]) -> Item:
 def _judged(item: Item, contents: list[Content], options: Options) -> Judged:
     """Judge the job for this machine: its devices, and the DeepSpeed of the ranks' interpreter."""
     spec = object_at(values(item.root), "spec")
+    installed = _installed(options.python or str(object_at(spec, "training").get("python") or "python3"))
     if spec.get("deepspeedVersion") is None:
-        options = replace(options, version=_installed(str(object_at(spec, "training").get("python") or "python3")))
+        options = replace(options, version=installed)
     judged = judge_job(item, contents, options, _THIS_MACHINE)
     if judged.job is None:
         return judged
@@ -118,21 +123,29 @@ def _judged(item: Item, contents: list[Content], options: Options) -> Judged:
 
 
 def _installed(python: str) -> str | None:
+    """Return the ranks' DeepSpeed; say if they would run in our own environment, which has none."""
     try:
-        asked = subprocess.run([python, "-c", _ASK_VERSION], capture_output=True, text=True, check=False)
+        asked = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=False)
     except OSError:
         return None  # the agent will say that there is no such interpreter, and where it looked
-    found = asked.stdout.strip()
+    prefix, found = [*asked.stdout.splitlines(), "", ""][:2]
+    if not found and prefix == sys.prefix:
+        own = f"{python} is dsjob's own interpreter, in {prefix}, which has no DeepSpeed"
+        print(f"dsjob run: warning: {own}: name the ranks', for example --python /usr/bin/python3", file=sys.stderr)
     return found if numbers_of(found) is not None else None
 
 
-def _files(job: DeepSpeedJob, contents: Sequence[Content], code: Path | None) -> Mapping[str, str] | Path | None:
+def _files(
+    job: DeepSpeedJob, contents: Sequence[Content], code: Path | None, kept: Path | None
+) -> Mapping[str, str] | Path | None:
     wanted = job.spec.training.files
     if code is not None:
         if wanted is None:
             raise UnfitError("--files stands for spec.training.files, which is not set: run in that directory instead")
         if not code.is_dir():
             raise UnfitError(f"--files: {code} is no directory")
+        if kept is not None and code.resolve() == kept.resolve():
+            raise UnfitError("--dir keeps copies of what is in --files: name another directory, for example --dir out")
         return code.resolve()
     if wanted is None:
         return None

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.agent.harness import load
 from tests.unit.agent.test_first_steps import DEEPSPEED, TRAIN, installed
 from tests.unit.agent.test_transport import REPORT
 
@@ -276,7 +278,8 @@ def test_the_documentation_lists_every_variable_that_a_rank_is_given(start: Star
     ours = given.keys() - {"PATH", "TMPDIR", "CWD", "ARGS", "LC_CTYPE"}
     unlisted = {name for name in ours if not any(fnmatchcase(name, each) for each in documented)}
     assert not unlisted
-    assert documented - {"DEEPSPEED_OPERATOR_*"} - ours == {"CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"}
+    where_needed = {"HOME", "USER", "LOGNAME", *load("dso_home").CACHES, "CUDA_VISIBLE_DEVICES"}
+    assert documented - {"DEEPSPEED_OPERATOR_*", "TMPDIR"} - ours == {*where_needed, "PYTORCH_NVML_BASED_CUDA_CHECK"}
 
 
 def test_files_may_be_a_directory(start: Start, tmp_path: Path) -> None:
@@ -286,6 +289,41 @@ def test_files_may_be_a_directory(start: Start, tmp_path: Path) -> None:
     ended = start("raise SystemExit('from the ConfigMap')", "--files", "code").end()
     assert ended.code == 0
     assert "from the directory" in ended.output
+
+
+def interpreter(directory: Path, version: str = "") -> str:
+    """A virtual environment, with a DeepSpeed if there is a version; its interpreter."""
+    venv.create(directory)
+    if version:
+        (site,) = directory.glob("lib/python3*/site-packages")
+        (site / f"deepspeed-{version}.dist-info").mkdir()
+        (site / f"deepspeed-{version}.dist-info/METADATA").write_text(f"Name: deepspeed\nVersion: {version}\n")
+    return str(directory / "bin/python3")
+
+
+TELL_PREFIX = "import sys; print('prefix', sys.prefix, flush=True)"
+
+
+def test_the_ranks_interpreter_is_the_paths_and_not_that_of_dsjob(start: Start, tmp_path: Path) -> None:
+    interpreter(tmp_path / "users", "0.18.9")
+    path = {"PATH": f"{tmp_path / 'users/bin'}:{os.environ['PATH']}"}
+    ended = start(TELL_PREFIX, environment=path, dsConfig={"train_micro_batch_size_per_gpu": 4}).end()
+    assert f"prefix {tmp_path / 'users'}\n" in ended.output
+    assert "DeepSpeed 0.18.9, cpu" in ended.output
+    assert "own interpreter" not in ended.output
+
+
+def test_the_ranks_interpreter_may_be_named(start: Start, tmp_path: Path) -> None:
+    named = interpreter(tmp_path / "named", "0.18.9")
+    ended = start(TELL_PREFIX, "--python", named, training={"python": "/nowhere/python3"}).end()
+    assert (ended.code, f"prefix {tmp_path / 'named'}\n" in ended.output) == (0, True), ended.output
+
+
+def test_who_runs_the_ranks_in_the_environment_of_dsjob_is_told(start: Start) -> None:
+    """As in an activated environment that has nothing but dsjob."""
+    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    ended = start("", environment=own).end()
+    assert f"dsjob's own interpreter, in {sys.prefix}, which has no DeepSpeed: name the ranks'" in ended.output
 
 
 @pytest.mark.parametrize("out", ["out", "package/out"])
