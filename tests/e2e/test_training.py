@@ -12,10 +12,13 @@ from tests.e2e.kube import Job, Json, Namespace
 
 # Importing torch and DeepSpeed takes each rank about seven seconds of processor time; more jobs at once gain nothing.
 AT_ONCE = 4
-# Debian's PyTorch has no libuv, without which torchrun cannot make its store: DeepSpeed's launcher stands for it.
-LAUNCH = [
-    *("deepspeed", "--no_ssh", "--hostfile=/etc/deepspeed-operator/hostfile", "--node_rank=$(NODE_RANK)"),
-    *("--master_addr=$(MASTER_ADDR)", "--master_port=$(MASTER_PORT)", "train.py"),
+# As the documentation shows it: the world comes from PET_*.
+TORCHRUN = ["torchrun", "train.py"]
+ACCELERATE_LAUNCH = [
+    *("accelerate", "launch", "--num_machines=$(NNODES)", "--num_processes=2", "--machine_rank=$(NODE_RANK)"),
+    *("--main_process_ip=$(MASTER_ADDR)", "--main_process_port=$(MASTER_PORT)"),
+    *("--use_deepspeed", "--deepspeed_multinode_launcher=standard", "--deepspeed_config_file=$(DEEPSPEED_CONFIG)"),
+    "accelerate_train.py",
 ]
 AUTO_BATCH = {
     "train_batch_size": "auto",
@@ -33,7 +36,7 @@ REGRESSIONS: dict[str, Json] = {
     "one-node": {"stage": 1, "nodes": 1, "slotsPerNode": 2},
     "launcher-deepspeed": {"stage": 2, "training": {"launcher": "DeepSpeed"}},
     "network": {"stage": 1, "network": {"profile": "TCP", "interface": "eth0", "env": {"NCCL_DEBUG": "WARN"}}},
-    "launcher-none": {"stage": 2, "training": {"launcher": "None", "script": None, "command": LAUNCH}},
+    "launcher-none": {"stage": 2, "training": {"launcher": "None", "script": None, "command": TORCHRUN}},
 }
 
 
@@ -42,10 +45,10 @@ def hugging_face(image: str) -> Json:
     return job("hf", image, training=training, dsConfig={**AUTO_BATCH, "zero_optimization": {"stage": 2}})
 
 
-def accelerate(image: str) -> Json:
-    training = {"script": "accelerate_train.py", "integration": "Accelerate", "files": {"configMap": "accelerate"}}
+def accelerate(name: str, image: str, **program: Any) -> Json:
+    training = {"files": {"configMap": "accelerate"}, **program}
     config = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, "zero_optimization": {"stage": 1}}
-    return job("accelerate", image, training=training, dsConfig={**config, "zero_allow_untested_optimizer": True})
+    return job(name, image, training=training, dsConfig={**config, "zero_allow_untested_optimizer": True})
 
 
 def eight_pods(image: str) -> Json:
@@ -70,10 +73,11 @@ def trained(make_namespace: Callable[..., Namespace], image: Callable[[str], str
     }
     for name, file in scripts.items():
         namespace.config_map(name, script(file))
-    worker, with_libraries = image("worker"), image("hf")
+    worker, with_libraries = image("worker"), image("worker-huggingface")
     manifests = [
         hugging_face(with_libraries),
-        accelerate(with_libraries),
+        accelerate("accelerate", with_libraries, script="accelerate_train.py", integration="Accelerate"),
+        accelerate("accelerate-launch", with_libraries, command=ACCELERATE_LAUNCH, launcher="None"),
         *(deepspeed(name, worker, **options) for name, options in REGRESSIONS.items()),
         eight_pods(worker),
         script_of_the_image(image("plain-python")),
@@ -132,8 +136,11 @@ def test_hugging_face_trainer_fills_auto_and_trains(trained: tuple[Namespace, di
     }  # fmt: skip
 
 
-def test_accelerate_finds_deepspeed_by_integration_alone(trained: tuple[Namespace, dict[str, Job]]) -> None:
-    assert result(trained, "accelerate") == {
+@pytest.mark.parametrize("name", ["accelerate", "accelerate-launch"])
+def test_accelerate_finds_deepspeed_by_integration_or_its_own_launcher(
+    trained: tuple[Namespace, dict[str, Job]], name: str
+) -> None:
+    assert result(trained, name) == {
         "engine": "DeepSpeedEngine", "distributed": "DEEPSPEED", "world": 2, "zero": 1, "micro": 4, "batch": 8,
     }  # fmt: skip
 

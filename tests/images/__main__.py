@@ -22,8 +22,9 @@ def _release(names: Sequence[str], options: argparse.Namespace) -> None:
     made = {
         "operator": recipes.operator(options.operator_base),
         "worker": recipes.worker(options.worker_base, options.worker_build_base),
+        "worker-huggingface": recipes.hugging_face(options.worker_base, options.worker_build_base),
     }
-    for name in names or made:
+    for name in names or ("operator", "worker"):
         image = images.make(made[name])
         if options.registry:
             reference = f"{options.registry}/{made[name].repository}:{version}"
@@ -38,7 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     build = actions.add_parser("build", help="build what is missing, and push it for the nodes to pull")
     build.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(images.NAMES)}; all without any")
     release = actions.add_parser("release", help="build operator and worker, and push them where one says")
-    release.add_argument("names", nargs="*", metavar="NAME", help="operator or worker; both without any")
+    release.add_argument(
+        "names", nargs="*", metavar="NAME", help="operator, worker, worker-huggingface; the first two without any"
+    )
     release.add_argument("--registry", default="", help="where to push; without it nothing is pushed")
     release.add_argument("--operator-base", default="", metavar="IMAGE")
     release.add_argument("--worker-base", default="", metavar="IMAGE")

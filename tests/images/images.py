@@ -10,7 +10,7 @@ from tests.images.recipes import Image
 _IMAGES: dict[str, Callable[[], Image]] = {
     "operator": recipes.operator,
     "worker": recipes.worker,
-    "hf": recipes.hugging_face,
+    "worker-huggingface": recipes.hugging_face,
     "plain-python": lambda: bases.PYTHON,
     "no-python": lambda: bases.NO_PYTHON,
 }

@@ -13,7 +13,6 @@ from tests.images.keys import key
 from tests.images.settings import ROOT
 
 _IMAGES = ROOT / "images"
-_HERE = ROOT / "tests" / "images"
 
 
 class Image(Protocol):
@@ -98,10 +97,17 @@ def worker(base: str = "", build_base: str = "") -> Recipe:
         bases={"BASE": Public(base), "BUILD_BASE": Public(build_base or base)}
         if base
         else {"BASE": TORCH, "BUILD_BASE": TORCH},
-        inputs=(_IMAGES / "worker" / "portable-cxx",),
+        inputs=tuple(_IMAGES / "worker" / name for name in ("portable-cxx", "without_libuv.py")),
         arguments={} if base else {"BUILD_PACKAGES": headers, "ACCELERATOR": "cpu"},
     )
 
 
-def hugging_face() -> Recipe:
-    return Recipe("hf", _HERE / "hf.Containerfile", _HERE, {"BASE": worker()})
+def hugging_face(base: str = "", build_base: str = "") -> Recipe:
+    """Return the worker with transformers, accelerate and peft."""
+    return Recipe(
+        repository="deepspeed-worker-huggingface",
+        containerfile=_IMAGES / "worker" / "huggingface.Containerfile",
+        context=_IMAGES / "worker",
+        bases={"BASE": worker(base, build_base)},
+        inputs=(_IMAGES / "worker" / "huggingface.txt",),
+    )

@@ -120,7 +120,7 @@ def test_dsjob_run_prints_in_the_worker_what_its_page_shows(worker: Opened, pyte
 
 
 def test_the_hugging_face_libraries_work_with_the_workers_pytorch() -> None:
-    with container(images.local("hf")) as hf:
+    with container(images.local("worker-huggingface")) as hf:
         said = Opened(hf).run(
             "python3 -c 'from transformers import Trainer; import accelerate; print(Trainer.__name__)'"
         )
