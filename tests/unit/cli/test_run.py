@@ -4,12 +4,8 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
-import venv
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -19,85 +15,11 @@ import pytest
 from tests.unit.agent.harness import load
 from tests.unit.agent.test_first_steps import DEEPSPEED, TRAIN, installed
 from tests.unit.agent.test_transport import REPORT
+from tests.unit.cli.runs import ROOT, TELL, Running, Start, start
 
-ROOT = Path(__file__).parents[3]
-NO_GPU = {"limits": {"nvidia.com/gpu": 0}}
+__all__ = ["start"]
 
-# What a rank was given, as one line.
-TELL = "import json, os, sys; print(json.dumps({**os.environ, 'CWD': os.getcwd(), 'ARGS': sys.argv[1:]}), flush=True)"
 WAIT = "import os, time; print('waiting as', os.getpid(), flush=True); time.sleep(60)"
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    output: str
-
-    @property
-    def ranks(self) -> dict[int, dict[str, Any]]:
-        """What each rank told, by its number."""
-        told = [json.loads(line[line.index("{") :]) for line in self.output.splitlines() if '"CWD"' in line]
-        return {int(each["RANK"]): each for each in told}
-
-
-class Running:
-    def __init__(self, directory: Path, *arguments: str, **environment: str) -> None:
-        command = [sys.executable, "-m", "deepspeed_operator.cli.main", "run", *arguments]
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "operator"), "TMPDIR": str(directory)}
-        self._output = directory / "output"
-        with self._output.open("wb") as out:
-            self.process = subprocess.Popen(
-                command, cwd=directory, env={**env, **environment}, stdout=out, stderr=out, start_new_session=True
-            )
-
-    @property
-    def output(self) -> str:
-        return self._output.read_text()
-
-    def pids(self, number: int) -> list[int]:
-        """The processes of so many ranks, which run now."""
-        until = time.monotonic() + 20
-        while len(found := re.findall(r"waiting as (\d+)$", self.output, re.MULTILINE)) < number:
-            assert time.monotonic() < until, self.output
-            time.sleep(0.02)
-        return [int(pid) for pid in found]
-
-    def end(self, seconds: float = 30) -> Ended:
-        return Ended(self.process.wait(seconds), self.output)
-
-
-Start = Callable[..., Running]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Writes a job with its program into one file, and runs it."""
-    started: list[Running] = []
-
-    def starting(
-        program: str, *arguments: str, environment: dict[str, str] | None = None, trainer: Any = None, **spec: Any
-    ) -> Running:
-        training = {"script": "train.py", "files": {"configMap": "code"}, **spec.pop("training", {})}
-        job: dict[str, Any] = {
-            "apiVersion": "deepspeed-operator.dev/v1alpha1",
-            "kind": "DeepSpeedJob",
-            "metadata": {"name": "plain"},
-            "spec": {
-                "training": training,
-                "template": {"spec": {"containers": [{"name": "trainer", "resources": NO_GPU, **(trainer or {})}]}},
-                **spec,
-            },
-        }
-        code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"train.py": program}}
-        (tmp_path / "job.yaml").write_text(f"{json.dumps(job)}\n---\n{json.dumps(code)}")
-        started.append(Running(tmp_path, "job.yaml", *arguments, **(environment or {})))
-        return started[-1]
-
-    yield starting
-    for running in started:
-        if running.process.poll() is None:
-            running.process.send_signal(signal.SIGTERM)
-            running.process.wait(30)
 
 
 def is_alive(pid: int) -> bool:
@@ -280,69 +202,6 @@ def test_the_documentation_lists_every_variable_that_a_rank_is_given(start: Star
     assert not unlisted
     where_needed = {"HOME", "USER", "LOGNAME", *load("dso_home").CACHES, "CUDA_VISIBLE_DEVICES"}
     assert documented - {"DEEPSPEED_OPERATOR_*", "TMPDIR"} - ours == {*where_needed, "PYTORCH_NVML_BASED_CUDA_CHECK"}
-
-
-def test_files_may_be_a_directory(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "code/package").mkdir(parents=True)
-    (tmp_path / "code/train.py").write_text("from package.part import tell; tell()")
-    (tmp_path / "code/package/part.py").write_text("def tell(): print('from the directory')")
-    ended = start("raise SystemExit('from the ConfigMap')", "--files", "code").end()
-    assert ended.code == 0
-    assert "from the directory" in ended.output
-
-
-def interpreter(directory: Path, version: str = "") -> str:
-    """A virtual environment, with a DeepSpeed if there is a version; its interpreter."""
-    venv.create(directory)
-    if version:
-        (site,) = directory.glob("lib/python3*/site-packages")
-        (site / f"deepspeed-{version}.dist-info").mkdir()
-        (site / f"deepspeed-{version}.dist-info/METADATA").write_text(f"Name: deepspeed\nVersion: {version}\n")
-    return str(directory / "bin/python3")
-
-
-TELL_PREFIX = "import sys; print('prefix', sys.prefix, flush=True)"
-
-
-def test_the_ranks_interpreter_is_the_paths_and_not_that_of_dsjob(start: Start, tmp_path: Path) -> None:
-    interpreter(tmp_path / "users", "0.18.9")
-    path = {"PATH": f"{tmp_path / 'users/bin'}:{os.environ['PATH']}"}
-    ended = start(TELL_PREFIX, environment=path, dsConfig={"train_micro_batch_size_per_gpu": 4}).end()
-    assert f"prefix {tmp_path / 'users'}\n" in ended.output
-    assert "DeepSpeed 0.18.9, cpu" in ended.output
-    assert "own interpreter" not in ended.output
-
-
-def test_the_ranks_interpreter_may_be_named(start: Start, tmp_path: Path) -> None:
-    named = interpreter(tmp_path / "named", "0.18.9")
-    ended = start(TELL_PREFIX, "--python", named, training={"python": "/nowhere/python3"}).end()
-    assert (ended.code, f"prefix {tmp_path / 'named'}\n" in ended.output) == (0, True), ended.output
-
-
-def test_who_runs_the_ranks_in_the_environment_of_dsjob_is_told(start: Start) -> None:
-    """As in an activated environment that has nothing but dsjob."""
-    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    ended = start("", environment=own).end()
-    assert f"dsjob's own interpreter, in {sys.prefix}, which has no DeepSpeed: name the ranks'" in ended.output
-
-
-@pytest.mark.parametrize("out", ["out", "package/out"])
-def test_files_are_not_copied_with_what_the_run_keeps_among_them(start: Start, tmp_path: Path, out: str) -> None:
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package/part.py").write_text("def tell(): print('from the package')")
-    (tmp_path / "train.py").write_text("from package.part import tell; tell()")
-    for _ in range(2):  # the second run finds what the first has kept
-        ended = start("", "--files", ".", "--dir", out, nodes=2).end()
-        assert (ended.code, ended.output.count("from the package")) == (0, 2), ended.output
-    workspace = tmp_path / out / "node-1/workspace"
-    assert {path.name for path in workspace.iterdir() if path.is_dir()} == {"package"}
-    assert not (workspace / out).exists()
-
-
-def test_files_and_what_is_kept_of_them_are_two_directories(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
-    ended = start("", "--files", ".", "--dir", ".").end()
-    assert (ended.code, "name another directory" in ended.output) == (2, True)
 
 
 def test_a_directory_keeps_what_was_rendered_and_made(start: Start, tmp_path: Path) -> None:
