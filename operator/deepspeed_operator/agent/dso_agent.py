@@ -22,10 +22,12 @@ from dso_measure import Measure
 from dso_output import Output
 from dso_plan import PROTOCOL, TERMINATION_LOG, Cause, Failure, Plan, load
 from dso_ranks import Child, Ranks, specs
+from dso_stuck import stuck
 from dso_symptom import WITHIN_PREFLIGHT, is_secondary
 from dso_transport import Source, Watch, brief
 
 KILL_AFTER_SECONDS = 3.0
+UNKILLABLE_AFTER_SECONDS = 10.0  # of SIGKILLs; the kernel takes some to free a rank's memory
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -49,6 +51,7 @@ class Agent:
         self.failed: Child | None = None  # or the first that left
         self.bandwidth: int | None = None
         self.terminated_by = 0
+        self.stuck: Cause | None = None  # why the gang has ended where a process of this pod does not
 
     # The HTTP thread
 
@@ -96,6 +99,7 @@ class Agent:
             "ranks": self.ranks.states(),
             "transport": self.transport(),
             "measured": self.measured.found(),
+            "stuck": self.stuck,
         }
 
     def transport(self) -> dict[str, Any] | None:
@@ -121,6 +125,7 @@ class Agent:
         self.ranks.end()
         self.write(cause)
         self.wait_until_told()
+        self.wait_until_released()
         self.watch.end()
         self.measured.end()
         return exit_code(cause)
@@ -293,22 +298,37 @@ class Agent:
         # A termination leaves the ranks their grace, so that they can save; a failure has nothing to save.
         patience = max(2.0, self.plan.grace - 5) if cause["reason"] == "Terminated" else KILL_AFTER_SECONDS
         until = time.monotonic() + patience
-        while any(self.ranks.groups()):
+        while any(self.ranks.groups()) and time.monotonic() < until + UNKILLABLE_AFTER_SECONDS:
             if time.monotonic() > until:
                 self.ranks.signal(signal.SIGKILL)
             self.next_event(0.05)
+        remaining = set(self.ranks.groups())
+        unkillable = stuck(remaining) if remaining else ""
+        if unkillable:
+            self.warn(unkillable)
         until = time.monotonic() + (min(TELL_SECONDS, 2.0) if self.terminated_by else TELL_SECONDS)
         # Rank 0's agent may be what is missing: then there is nobody to agree with.
         alone = cause["reason"] in ("Superseded", "PeerLost", "PeersMissing", "HostNotResolved")
         while not (self.link.verdict or self.link.refused or alone) and time.monotonic() < until:
             self.next_event(0.05)
-        return self.link.verdict or cause
+        cause = self.link.verdict or cause
+        if unkillable:
+            cause = self.stuck = {**cause, "stuck": f"Pod {self.plan.pod} does not end: {unkillable}"}
+        return cause
 
     def wait_until_told(self) -> None:
         """Rank 0's agent stays while peers fetch the result, but not for those that are gone."""
         until = time.monotonic() + (2.0 if self.terminated_by else TELL_SECONDS)
         while self.gang and not self.gang.all_told() and time.monotonic() < until:
             self.next_event(0.02)
+
+    def wait_until_released(self) -> None:
+        """The first process of a container ends for the kernel only after all others: until then it can as well answer.
+
+        Where another is the first, the container ends with this one.
+        """
+        while self.stuck and os.getpid() == 1 and any(self.ranks.groups()):
+            self.next_event(1.0)
 
     def warn(self, text: str) -> None:
         self.warnings.append(text)

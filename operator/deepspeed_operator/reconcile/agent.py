@@ -1,10 +1,12 @@
 """What rank 0's agent says of itself, as far as status can hold it: whoever reaches its port may be answering."""
 
 import hashlib
+import json
 from datetime import datetime
 from typing import Any
 
 from deepspeed_operator.api.untyped import list_at, object_at
+from deepspeed_operator.reconcile.messages import agent_message
 from deepspeed_operator.reconcile.observed import AgentReport
 from deepspeed_operator.reconcile.plan import measured_of
 from deepspeed_operator.reconcile.transport import transport_of
@@ -28,4 +30,5 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
         warnings=tuple(warning for warning in list_at(said, "warnings") if isinstance(warning, str)),
         transport=transport_of(said.get("transport")),
         measured=measured_of(said.get("measured")),
+        stuck=agent_message(json.dumps(said.get("stuck"))),
     )

@@ -44,6 +44,11 @@ def failed_since(gang: Gang) -> datetime:
     return min(pod.since for pod in gang.failed)
 
 
+def of_a_stuck_pod(gang: Gang, said: AgentMessage) -> Failure:
+    """Return the failure of a gang whose first pod tells it itself, since it cannot end."""
+    return _as_said(gang, gang.pods[0], said)
+
+
 def gone_pods(gang: Gang) -> Failure:
     """Return the failure of a gang of which a running pod is gone without a trace."""
     return _deleted(gang.missing_names[0], None)
@@ -89,6 +94,7 @@ def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
             return _deleted(name, node)
     who = f"rank {said.rank} in {_place(name, node)}" if said.rank is not None else _place(name, node)
     summary = f"{who} {ending(said)}"
+    summary = f"{sentence(summary)} {said.stuck}" if said.stuck else summary
     tail = said.tail
     if origin is not pod and origin.termination is not None:  # the origin has the failed rank's own log
         own = agent_message(origin.termination.message)

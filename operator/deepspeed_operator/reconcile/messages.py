@@ -29,6 +29,7 @@ class AgentMessage(Model):
     signal: _Number | None = None
     node: str | None = Field(default=None, max_length=253)
     signature: str = Field(default="", max_length=1000)
+    stuck: str = Field(default="", max_length=1000)  # what keeps the pod from ending
     tail: str = ""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.plan.gpus import Gpu, Wanted
+from deepspeed_operator.reconcile.messages import AgentMessage
 from deepspeed_operator.reconcile.pods import PodView
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
@@ -84,6 +85,7 @@ class AgentReport:
     warnings: tuple[str, ...] = ()
     transport: Transport | None = None
     measured: "Measured | None" = None
+    stuck: AgentMessage | None = None  # how the gang has ended, where rank 0's pod cannot
 
 
 @dataclass(frozen=True, slots=True)

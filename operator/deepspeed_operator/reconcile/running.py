@@ -6,7 +6,7 @@ from typing import Final
 from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
 from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true, sentence
-from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline
+from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline, of_a_stuck_pod
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.lateness import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.memory import ask_configuration, explained
@@ -45,6 +45,9 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         if gang.all_finished or observed.now >= settled_at:
             return fail(observed, gang, first_failure(gang))
         return unchanged(observed, *delete(gang.late), check_at=settled_at)
+    report = observed.facts.agent
+    if report is not None and report.attempt == gang.attempt and report.stuck is not None and 0 in gang.pods:
+        return fail(observed, gang, of_a_stuck_pod(gang, report.stuck))
     if observed.job.spec.suspend:
         return state(observed, SUSPENDING, gang=gang, check_at=observed.now, changes={"attempt_time": None})
     advance = _running if is_true(observed.job.status, ConditionType.RUNNING) else _starting

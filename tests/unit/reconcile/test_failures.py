@@ -3,6 +3,8 @@
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, State
+from deepspeed_operator.reconcile import messages
+from deepspeed_operator.reconcile.observed import AgentReport
 from tests.unit.reconcile.simulation import agent_says
 from tests.unit.reconcile.test_life_of_a_job import running, started
 
@@ -261,6 +263,21 @@ def test_a_termination_message_that_status_could_not_hold_is_taken_for_log(forge
     failure = simulation.job.status.failure
     assert failure is not None
     assert (failure.reason, failure.exit_code) == ("ContainerFailed", 3)
+
+
+def test_a_pod_that_cannot_end_fails_its_run_in_its_agents_words() -> None:
+    simulation = running(nodes=1)
+    stuck = "Pod pretrain-1-0 does not end: process 7 (python3) is in uninterruptible sleep (state D)"
+    said = messages.agent_message(agent_says(0, 1, 2, signature="no data", stuck=stuck).partition("\n")[0])
+    simulation.agent = AgentReport(1, simulation.now, stuck=said)
+    simulation.wait(61)
+    simulation.settle()
+    failed = simulation.condition(ConditionType.FAILED)
+    assert (failed.status, failed.reason) == ("True", "RankFailed")
+    assert failed.message.startswith(
+        f"rank 1 in pod pretrain-1-0 on node node0 exited with code 2: no data. {stuck}. Correct the cause"
+    )
+    assert simulation.pod(0).deleted_at is not None
 
 
 SUCCESS = '{"protocol":1,"reason":"Completed","deepspeed":"0.19.8"}'
