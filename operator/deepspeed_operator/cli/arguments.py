@@ -6,6 +6,7 @@ from collections.abc import Callable
 from deepspeed_operator.dsconfig.versions import numbers_of
 
 _MOST_DIGITS = 9
+_SCALES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def within(least: int, most: int) -> Callable[[str], int]:
@@ -29,6 +30,15 @@ def positive(text: str) -> float:
     if not 0 < number < 1e15:
         raise argparse.ArgumentTypeError(f"{text[:20]} is not a number above 0")
     return number
+
+
+def count(text: str) -> float:
+    """Read a number above 0 as models are named by it: 7B, 350M, 7e9."""
+    scale = _SCALES.get(text[-1:].upper(), 1)
+    try:
+        return positive(text[:-1] if scale > 1 else text) * scale
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is not a number above 0, such as 7B or 7e9") from None
 
 
 def version_number(text: str) -> str:

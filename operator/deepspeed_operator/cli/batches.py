@@ -1,13 +1,12 @@
 """What a configuration leaves to a framework (auto), as a command line says it or a plan assumes it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from deepspeed_operator.api.status import Batch, World
-from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO, TRAIN
-from deepspeed_operator.plan.model import Fact, Source
+from deepspeed_operator.plan.precision import Precision, undecided
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,13 @@ def filled(
     return Filled({**others, MICRO: here, ACCUMULATION: steps}, here, steps, is_frameworks=True)
 
 
-def precision(config: Mapping[str, Any]) -> Iterator[Fact]:
-    """Yield what is assumed of a precision that the framework decides: DeepSpeed's default."""
-    for name in ("bf16", "fp16"):
-        if object_at(config, name).get("enabled") == AUTO:
-            yield Fact(f"{name}.enabled", "false", Source.ASSUMED)
+def contradiction(config: Mapping[str, Any], precision: Precision | None) -> str | None:
+    """Return why a precision cannot be chosen for what the file says."""
+    if precision is None:
+        return None
+    open_ = undecided(config)
+    if not open_:
+        return f"--precision {precision}: the file decides it, change it there"
+    if precision is not Precision.FP32 and precision.value not in open_:
+        return f"--precision {precision}: the file leaves only {' and '.join(open_)} to the framework"
+    return None

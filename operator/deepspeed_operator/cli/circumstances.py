@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +13,22 @@ from pydantic import ValidationError
 
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.status import World
-from deepspeed_operator.cli.arguments import positive, within
+from deepspeed_operator.cli.arguments import count, positive, within
 from deepspeed_operator.cli.gpus import Ranks
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.plan.advice import Circumstances
 from deepspeed_operator.plan.calibration import UnusableCalibrationError, calibrated, fabrics
 from deepspeed_operator.plan.costs import Costs, assumed
-from deepspeed_operator.plan.devices import DEVICES, NETWORKS, USUAL, Device
+from deepspeed_operator.plan.devices import DEVICES, NETWORKS, USUAL, Device, devices_like, reached
 from deepspeed_operator.plan.facts import model_of
 from deepspeed_operator.plan.links import Bandwidth, Link, Links
 from deepspeed_operator.plan.model import Fact, Model, Source, UnknownModelError
 from deepspeed_operator.plan.precision import precision_of
 
 GB: Final = 10**9
+_UNIT: Final = re.compile(r"\s*([GgTt])(b|B|)(?:it)?(?:ps|/s)?$")
+_TERA: Final = 1000
+_FASTEST_LINK: Final = 50  # GB/s: 400 Gb/s
 _USUAL_SEQUENCE: Final = 4096
 
 
@@ -35,7 +40,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that circumstances are read from."""
     model = parser.add_mutually_exclusive_group()
     model.add_argument("--model", metavar="FILE", help="the model's Hugging Face config.json, instead of spec.model")
-    model.add_argument("--parameters", type=positive, metavar="N", help="the model's parameters, such as 7e9")
+    model.add_argument("--parameters", type=count, metavar="N", help="the model's parameters, such as 7B or 7e9")
     parser.add_argument(
         "--sequence",
         type=within(1, 10**9 - 1),
@@ -44,9 +49,10 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--gpu",
-        choices=DEVICES,
+        type=_gpu,
         metavar="NAME",
-        help=f"one of {', '.join(DEVICES)}; else the one that the job's template demands, else {USUAL.name}",
+        help=f"one of {', '.join(DEVICES)}, or its beginning; else the one that the job's template demands, else "
+        f"{USUAL.name}",
     )
     parser.add_argument(
         "--gpu-memory", type=positive, metavar="GIB", help="memory of a GPU; else that of --gpu, else spec.gpuMemory"
@@ -62,7 +68,8 @@ def define(parser: argparse.ArgumentParser) -> None:
         "--network",
         type=_network,
         metavar="GB/S",
-        help=f"of a node, each way; or one of {names}; else no time is told of jobs with more than one node",
+        help="of a node, each way, as it is reached; or what it is sold as, in Gb/s (100Gb, 400G) or as one of "
+        f"{names}; else no time is told of jobs with more than one node",
     )
     parser.add_argument(
         "--micro-step",
@@ -185,11 +192,33 @@ def _json(name: str, texts: list[str]) -> list[Any]:
         raise UnknownCircumstancesError(f"{name} is not JSON: {error}") from None
 
 
+def _gpu(text: str) -> str:
+    found = [device.name for device in devices_like(text)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise argparse.ArgumentTypeError(f"{text[:20]} is one of {', '.join(found)}: which one?")
+    raise argparse.ArgumentTypeError(f"{text[:20]} is not one of {', '.join(DEVICES)}")
+
+
 def _network(text: str) -> tuple[bool, float]:
-    """Return whether it is a name, and bytes a second."""
-    if text in NETWORKS:
-        return True, NETWORKS[text]
+    """Return whether it is what the network is sold as, and bytes a second that are reached.
+
+    A b is a bit, as in every data sheet of a network; only GB are bytes.
+    """
+    names = {name.lower(): rate for name, rate in NETWORKS.items()}
+    if text.lower() in names:
+        return True, names[text.lower()]
+    unit = _UNIT.search(text)
     try:
-        return False, positive(text) * GB
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, nor one of {', '.join(NETWORKS)}") from None
+        rate = positive(text[: unit.start()] if unit is not None else text)
+    except argparse.ArgumentTypeError:
+        examples = f"12.5 (GB/s), 100Gb (Gb/s), nor one of {', '.join(NETWORKS)}"
+        raise argparse.ArgumentTypeError(f"{text[:20]} is not a bandwidth above 0, such as {examples}") from None
+    if unit is None:
+        if rate > _FASTEST_LINK:
+            likely = f"a network of {rate:g} Gb/s is {rate:g}Gb; {rate:g} GB/s of several links is {rate:g}GB/s"
+            print(f"dsjob plan: warning: --network {text} is read as GB/s: {likely}", file=sys.stderr)
+        return False, rate * GB
+    scale = _TERA if unit[1].upper() == "T" else 1
+    return (False, rate * scale * GB) if unit[2] == "B" else (True, reached(rate * scale))

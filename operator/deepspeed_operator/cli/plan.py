@@ -11,7 +11,7 @@ from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at, present
 from deepspeed_operator.cli import degrees
 from deepspeed_operator.cli.arguments import version_number, within
-from deepspeed_operator.cli.batches import filled, precision
+from deepspeed_operator.cli.batches import contradiction, filled
 from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circumstances, model_from
 from deepspeed_operator.cli.circumstances import define as define_circumstances
 from deepspeed_operator.cli.configurations import judged_configuration
@@ -31,6 +31,7 @@ from deepspeed_operator.dsconfig.versions import judge_of
 from deepspeed_operator.plan.configured import configured
 from deepspeed_operator.plan.jobs import pod_limit
 from deepspeed_operator.plan.model import Fact, Source, UnknownModelError
+from deepspeed_operator.plan.precision import Precision, decided, undecided
 from deepspeed_operator.plan.reading import setup_of
 
 FINE, NOT_PLANNED, UNREADABLE = 0, 1, 2
@@ -55,6 +56,11 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--accumulation", type=within(1, 10**6), metavar="N", help="micro steps of a step, where the file says auto"
+    )
+    parser.add_argument(
+        "--precision",
+        choices=[each.value for each in Precision],
+        help="of the passes, where the file says auto; else 16 bits, in the GPU's own type",
     )
     parser.add_argument(
         "--apply", type=within(1, 100), metavar="N", help="print the file with the Nth alternative in it"
@@ -142,32 +148,44 @@ def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Plann
     batch = filled(config, report.batch, world, arguments.micro_batch, arguments.accumulation)
     if isinstance(batch, str):
         return batch
+    chosen = Precision(arguments.precision) if arguments.precision is not None else None
+    senseless = contradiction(config, chosen)
+    if senseless is not None:
+        return senseless
     written = values(report.item.root) if report.item.is_job else {}
     model = model_from(arguments, object_at(written, "spec"))
     judge = judge_of(report.version or WORKER_DEEPSPEED)
     version = judge.version if judge else WORKER_DEEPSPEED
     ranks = ranks_of(arguments, spec)
     parallelism = Parallelism(**object_at(written, "spec", "parallelism") | present(asdict(arguments.parallelism)))
-    setup = setup_of(batch.config, world.size, version, parallelism)
+    half = ranks.device.half if ranks.device is not None else Precision.BF16
+    config, left = decided(batch.config, half, chosen), undecided(batch.config)
+    setup = setup_of(config, world.size, version, parallelism)
     around = circumstances(arguments, model, world, setup, micro=batch.micro, ranks=ranks)
     around = replace(around, parallelism=parallelism)
     assumed = () if report.version else (Fact("DeepSpeed", version, Source.ASSUMED),)
     job = Job(
         index=index,
         name=report.name or arguments.file,
-        config=batch.config,
+        config=config,
         micro=batch.micro,
         accumulation=batch.accumulation,
         world=world,
         around=around,
-        facts=(*model.facts, *configured(setup), *around.facts, *precision(config), *assumed),
+        facts=(*model.facts, *configured(setup, _source(left, chosen)), *around.facts, *assumed),
         version=report.version,
         gpus=ranks.gpus,
         device=ranks.name,
         limit=pod_limit(spec) if spec is not None else None,
         is_frameworks=batch.is_frameworks,
+        undecided=left if chosen is None else (),
     )
     return Planned(job)
+
+
+def _source(left: tuple[str, ...], chosen: Precision | None) -> Source:
+    """Return who says the precision."""
+    return Source.DS_CONFIG if not left else Source.ASSUMED if chosen is None else Source.DECLARED
 
 
 def _configuration(judged: Judged) -> dict[str, Any]:

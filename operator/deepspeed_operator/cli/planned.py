@@ -37,7 +37,7 @@ class Job:
 
     `version`: the DeepSpeed that is declared, where one is; `gpus`: whose memory is known, `device`: by what name the
     ranks' GPU goes; `limit`: bytes that the trainer container may use, None where it is not limited; `is_frameworks`:
-    whether a framework's arguments decide the batch sizes.
+    whether a framework's arguments decide the batch sizes; `undecided`: the sections whose precision is assumed.
     """
 
     index: int
@@ -53,6 +53,7 @@ class Job:
     device: str
     limit: int | None = None
     is_frameworks: bool = False
+    undecided: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,5 +173,12 @@ class Planned:
         around = self.job.around
         config = plan.setup.config
         return Case(
-            config, around.model, plan.micro, plan.accumulation, around.world, around.version, around.parallelism
+            config,
+            around.model,
+            plan.micro,
+            plan.accumulation,
+            around.world,
+            around.version,
+            around.parallelism,
+            self.job.undecided,
         )

@@ -34,6 +34,7 @@ class Device:
 
 # Of the data sheet's bandwidth, what NCCL reached between two H100s: 292 of 450 GB/s.
 _REACHED: Final = 0.65
+_PCIE_5: Final = 64
 _PCIE_4: Final = 32
 _PCIE_3: Final = 16
 _BEFORE_AMPERE: Final = ("V100", "T4")
@@ -60,6 +61,14 @@ DEVICES: Final = {
         _device("V100-32G", 32_768, (125, 15.7), 0.9, 150),
         _device("V100-16G", 16_384, (125, 15.7), 0.9, 150),
         _device("T4-16G", 15_360, (65, 8.1), 0.32, _PCIE_3),
+        # 16 bits with sums in fp32, which GeForce cards multiply at half the rate. From NVIDIA's papers on the
+        # architectures GA102, Ada (2.1) and RTX Blackwell, and the data sheets of RTX A5000 and A6000; NVLink bridges
+        # join pairs only, and are not counted.
+        _device("RTX5090-32G", 32_607, (209.5, 104.8), 1.79, _PCIE_5),
+        _device("RTX4090-24G", 24_564, (165.2, 82.6), 1.01, _PCIE_4),
+        _device("RTX3090-24G", 24_576, (71, 35.6), 0.94, _PCIE_4),
+        _device("A6000-48G", 49_140, (154.8, 38.7), 0.77, _PCIE_4),
+        _device("A5000-24G", 24_564, (111.1, 27.8), 0.77, _PCIE_4),
     )
 }
 
@@ -67,8 +76,35 @@ DEVICES: Final = {
 def device_named(name: str | None, memory: int | None) -> Device | None:
     """Return the device that the driver names so, such as NVIDIA H100 80GB HBM3; None for another, or for a part."""
     words = re.split(r"[^A-Z0-9]+", (name or "").upper())
-    kin = (device for device in DEVICES.values() if device.name.partition("-")[0] in words and "MIG" not in words)
+    if not _OTHERS.isdisjoint(words):
+        return None
+    kin = (device for device in DEVICES.values() if _family(device.name).removeprefix("RTX") in words)
     return next((device for device in kin if device.has(memory or 0)), None)
+
+
+# A part of a GPU, or another one of nearly the same name.
+_OTHERS: Final = frozenset({"MIG", "TI", "LAPTOP", "D"})
+
+
+def _family(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def devices_like(text: str) -> list[Device]:
+    """Return the devices that a person may mean: by the name of a family (L4), else by how a name begins (rtx 4090)."""
+    given = re.sub(r"[^a-z0-9]|nvidia|geforce", "", text.lower()).removeprefix("rtx")
+    plain = {device.name: re.sub(r"[^a-z0-9]", "", device.name.lower()).removeprefix("rtx") for device in _KNOWN}
+    for same in (
+        [device for device in _KNOWN if plain[device.name] in (given, given.removesuffix("b"))],
+        [device for device in _KNOWN if _family(device.name).lower().removeprefix("rtx") == given],
+        [device for device in _KNOWN if given and plain[device.name].startswith(given)],
+    ):
+        if same:
+            return same
+    return []
+
+
+_KNOWN: Final = tuple(DEVICES.values())
 
 
 # Where nothing is said of the GPU.
@@ -87,3 +123,8 @@ _NETWORKS: Final = {
     "EFA-3200": 400,
 }
 NETWORKS: Final = {name: rate * _REACHED * _GIGA for name, rate in _NETWORKS.items()}
+
+
+def reached(gigabits: float) -> float:
+    """Return the bytes a second that a network sold with so many gigabits a second is assumed to carry."""
+    return gigabits / 8 * _REACHED * _GIGA

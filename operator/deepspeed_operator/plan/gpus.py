@@ -46,6 +46,11 @@ _PRODUCTS: Final = {
     "*V100*32G*": "V100-32G",
     "*V100*": "V100-16G",
     "*T4": "T4-16G",
+    "*RTX-5090": "RTX5090-32G",
+    "*RTX-4090": "RTX4090-24G",
+    "*RTX-3090": "RTX3090-24G",
+    "*RTX-A6000": "A6000-48G",
+    "*RTX-A5000": "A5000-24G",
 }
 # Machines that have whole GPUs, all of one kind, as AWS, Azure and Oracle list them; GKE has a label for each GPU.
 _MACHINES: Final = {

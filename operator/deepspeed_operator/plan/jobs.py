@@ -17,6 +17,7 @@ from deepspeed_operator.plan.gpus import Gpus
 from deepspeed_operator.plan.host import host_memory
 from deepspeed_operator.plan.memory import Memory, memory
 from deepspeed_operator.plan.model import Model, UnknownModelError
+from deepspeed_operator.plan.precision import decided, undecided
 from deepspeed_operator.plan.reading import setup_of
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.plan.units import gib
@@ -34,10 +35,18 @@ class Case:
     world: int
     version: str
     parallelism: Parallelism
+    undecided: tuple[str, ...] = ()  # sections that config has as they are assumed to be
 
     def fit(self, capacity: int) -> MemoryFit:
-        """Compare with a GPU's memory."""
-        return fit_of(self.setup, self.model, self.micro, self.accumulation, capacity)
+        """Compare with a GPU's memory: what an assumed precision could make otherwise is Unknown."""
+        found = fit_of(self.setup, self.model, self.micro, self.accumulation, capacity)
+        for name in self.undecided:
+            section = object_at(self.config, name)
+            config = {**self.config, name: {**section, "enabled": not section.get("enabled")}}
+            other = setup_of(config, self.world, self.version, self.parallelism)
+            if fit_of(other, self.model, self.micro, self.accumulation, capacity).fit is not found.fit:
+                return replace(found, fit=Fit.UNKNOWN, open=(*found.open, f"{name}.enabled, which is auto"))
+        return found
 
     @property
     def memory(self) -> Memory:
@@ -83,7 +92,8 @@ def case_of(
     except UnknownModelError as error:
         return Missing("spec.model", str(error), wrong=True)
     parallelism = declared_parallelism(spec)
-    return Case(config, model, batch.micro_per_gpu, batch.accumulation, world.size, judge.version, parallelism)
+    micro, accumulation = batch.micro_per_gpu, batch.accumulation
+    return Case(decided(config), model, micro, accumulation, world.size, judge.version, parallelism, undecided(config))
 
 
 def plan_memory(case: Case | Missing, gpus: Gpus | None) -> MemoryFit | Missing:

@@ -1,8 +1,11 @@
 """The type in which a model's matrices are multiplied."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.setup import Setup
 
 
@@ -21,6 +24,30 @@ _AUTOCAST: Final = {
     "fp32": Precision.FP32,
     "float32": Precision.FP32,
 }
+
+
+_HALVES: Final = (Precision.BF16.value, Precision.FP16.value)
+
+
+def undecided(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the sections that a framework's arguments enable or not."""
+    return tuple(name for name in _HALVES if object_at(config, name).get("enabled") == AUTO)
+
+
+def decided(
+    config: Mapping[str, Any], half: Precision = Precision.BF16, chosen: Precision | None = None
+) -> Mapping[str, Any]:
+    """Return the configuration with what it leaves undecided: as it is chosen, else in 16 bits.
+
+    `half`: the 16-bit type that the GPU's tensor cores multiply. Who writes such a section means to train in 16 bits.
+    """
+    names = undecided(config)
+    if not names:
+        return config
+    fixed = any(object_at(config, name).get("enabled") is True for name in _HALVES)
+    usual = half.value if half.value in names else Precision.FP16.value
+    wanted = None if fixed else chosen.value if chosen is not None else usual
+    return {**config, **{name: {**object_at(config, name), "enabled": name == wanted} for name in names}}
 
 
 def precision_of(setup: Setup) -> Precision:

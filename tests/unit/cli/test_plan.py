@@ -290,7 +290,44 @@ def test_batch_sizes_that_a_framework_fills_in_are_asked_for() -> None:
     assert "give --accumulation N, as the ranks will have" in result.stderr
     out = shown(json.dumps(AUTO), *options, "--micro-batch", 2, "--accumulation", 4)
     assert "micro batch 2, accumulation 4, 64 samples a step" in out
-    assert "bf16.enabled false" in line(out, "Assumed")
+    assert "precision bf16" in line(out, "Assumed")
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "precision"),
+    [
+        ((), "Assumed", "bf16"),
+        (("--gpu", "V100-32G"), "Assumed", "fp16"),
+        (("--precision", "fp16"), "Declared", "fp16"),
+        (("--precision", "fp32"), "Declared", "fp32"),
+    ],
+)
+def test_a_precision_that_a_framework_decides_is_assumed_in_16_bits_or_chosen(
+    options: tuple[str, ...], source: str, precision: str
+) -> None:
+    batch = {"train_micro_batch_size_per_gpu": 2, "train_batch_size": "auto", "gradient_accumulation_steps": 1}
+    config = {**batch, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
+    given = ("--parameters", "7B", "--slots", 8, *options)
+    assert f"precision {precision}" in line(shown(json.dumps(config), *given), source)
+
+
+def test_a_precision_that_the_file_decides_is_not_chosen() -> None:
+    fixed = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}}
+    left = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": "auto"}}
+    for config, words in ((fixed, "the file decides it"), (left, "leaves only bf16 to the framework")):
+        result = dsjob("plan", "-", "--parameters", "7B", "--precision", "fp16", stdin=json.dumps(config))
+        assert (result.exit_code, words in result.stderr) == (1, True)
+
+
+def test_what_an_assumed_precision_could_make_otherwise_is_unknown() -> None:
+    found = json.loads(job())
+    found["spec"]["dsConfig"]["bf16"] = {"enabled": True}
+    sure = recorded(json.dumps(found))["memory"]
+    found["spec"]["dsConfig"]["bf16"] = {"enabled": "auto"}
+    assumed = recorded(json.dumps(found))["memory"]
+    assert assumed["needed"] == sure["needed"]
+    tight = str(sure["needed"] / 2**30 * 1.15)
+    assert recorded(json.dumps(found), "--gpu-memory", tight)["memory"]["open"][-1] == "bf16.enabled, which is auto"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.plan.devices import devices_like
 from tests.unit.cli.command import dsjob
 
 ROOT = Path(__file__).parents[3]
@@ -164,11 +165,15 @@ def test_a_file_without_a_job_or_a_configuration_is_told_so() -> None:
     ("option", "value", "message"),
     [
         ("--parameters", "-1", "-1 is not a number above 0"),
-        ("--parameters", "many", "many is not a number above 0"),
-        ("--gpu", "abacus", "invalid choice: 'abacus'"),
+        ("--parameters", "many", "many is not a number above 0, such as 7B"),
+        ("--parameters", "B", "B is not a number above 0"),
+        ("--gpu", "abacus", "abacus is not one of B200-180G, "),
+        ("--gpu", "a100", "a100 is one of A100-80G, A100-40G: which one?"),
+        ("--precision", "int8", "invalid choice: 'int8'"),
         ("--slots", "0", "0 is not a number from 1 to 1024"),
         ("--deepspeed-version", "new", "new is no version"),
-        ("--network", "carrier pigeon", "carrier pigeon is not a number above 0, nor one of 10GbE"),
+        ("--network", "carrier pigeon", "carrier pigeon is not a bandwidth above 0, such as 12.5"),
+        ("--network", "Gb", "Gb is not a bandwidth above 0"),
     ],
 )
 def test_a_wrong_command_line_ends_with_2(config: Path, option: str, value: str, message: str) -> None:
@@ -198,6 +203,45 @@ def test_the_stages_answer_the_question_that_is_asked_most() -> None:
 def test_a_network_has_a_number_or_a_name() -> None:
     rates = [recorded(JOB_7B, "--nodes", 2, "--network", each)["samplesPerSecond"] for each in ("1", "IB-NDR")]
     assert rates[1] > 2 * rates[0]
+
+
+@pytest.mark.parametrize(
+    ("network", "rate"),
+    [
+        ("100Gb", 8.12), ("100Gbps", 8.12), ("100gbit/s", 8.12), ("100G", 8.12), ("100GbE", 8.12), ("100gbe", 8.12),
+        ("3.2Tb/s", 260), ("12.5", 12.5), ("12.5GB", 12.5), ("12.5 GB/s", 12.5), ("400GB/s", 400),
+    ],
+)  # fmt: skip
+def test_a_network_is_said_as_it_is_sold_or_as_it_is_reached(network: str, rate: float) -> None:
+    result = dsjob("plan", JOB_7B, "--nodes", 2, "--network", network, "-o", "json")
+    facts = {fact["name"]: fact["value"] for fact in json.loads(result.stdout)[0]["facts"]}
+    assert float(str(facts["between nodes, GB/s"]).replace(",", "")) == rate
+    assert result.stderr == ""
+
+
+def test_gigabits_that_are_read_as_gigabytes_are_warned_of() -> None:
+    result = dsjob("plan", JOB_7B, "--nodes", 2, "--network", 100)
+    assert result.exit_code == 0
+    assert "--network 100 is read as GB/s: a network of 100 Gb/s is 100Gb; 100 GB/s" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("h200", "H200-141G"), ("H100-8", "H100-80G"), ("h100 nvl", "H100-NVL-94G"), ("A100-80GB", "A100-80G"),
+        ("L4", "L4-24G"), ("L40S", "L40S-48G"), ("A10", "A10-24G"), ("T4", "T4-16G"), ("a6000", "A6000-48G"),
+        ("RTX A5000", "A5000-24G"), ("NVIDIA GeForce RTX 4090", "RTX4090-24G"), ("3090", "RTX3090-24G"),
+        ("rtx-5090", "RTX5090-32G"),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_known_by_the_beginning_of_its_name(text: str, name: str) -> None:
+    assert [device.name for device in devices_like(text)] == [name]
+
+
+@pytest.mark.parametrize(("parameters", "number"), [("7B", 7e9), ("1.5b", 1.5e9), ("350M", 350e6), ("7e9", 7e9)])
+def test_parameters_are_counted_as_models_are_named(config: Path, parameters: str, number: float) -> None:
+    facts = recorded(config, "--parameters", parameters)["facts"]
+    assert {"name": "parameters", "value": round(number), "source": "Declared"} in facts
 
 
 def test_a_calibration_is_shown_as_measured_and_names_its_fabrics() -> None:

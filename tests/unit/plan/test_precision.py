@@ -52,7 +52,8 @@ def only_precision(found: list[Alternative]) -> list[Alternative]:
 @pytest.mark.parametrize("gpu", DEVICES)
 def test_fp32_is_computed_without_tensor_cores(gpu: str) -> None:
     half = FP16 if DEVICES[gpu].half is Precision.FP16 else BF16
-    assert computing(FP32, gpu) > 2 * computing(half, gpu)
+    # GeForce cards add 16-bit products up in fp32 at half the rate: only twice that of fp32 without tensor cores.
+    assert computing(FP32, gpu) > (1 if gpu.startswith("RTX") else 2) * computing(half, gpu)
 
 
 def test_a_v100_is_as_much_faster_in_fp16_as_nvidia_measured_of_bert_large() -> None:
