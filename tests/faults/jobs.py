@@ -45,6 +45,9 @@ class Jobs:
         job = manifest(name, nodes)
         self.api.request("POST", self._jobs(), {**job, "spec": {**job["spec"], **spec}})
 
+    def create_job(self, body: Json) -> None:
+        self.api.request("POST", self._jobs(), body, timeout=60)
+
     def status(self, name: str = "pretrain") -> Json:
         return self.api.request("GET", self._jobs(name)).get("status", {})
 

@@ -1,5 +1,6 @@
 """An operator process of a test's own, that can be stopped, killed and continued."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -39,6 +40,10 @@ class Replica:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
     def log(self) -> str:
@@ -104,6 +109,15 @@ def eventually(
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} s: {report()}")
         time.sleep(every)
+
+
+def processes_of(pid: int) -> list[int]:
+    """Return the process and those that it has started, and they."""
+    found = [pid]
+    for each in found:
+        with contextlib.suppress(OSError):
+            found += map(int, Path(f"/proc/{each}/task/{each}/children").read_text().split())
+    return found
 
 
 def _free_port() -> int:

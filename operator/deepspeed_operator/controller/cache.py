@@ -50,11 +50,11 @@ class JobCache:
     def values(self) -> Iterable[DeepSpeedJob]:
         return self._jobs.values()
 
-    def put(self, job: DeepSpeedJob) -> None:
-        """Keep the job, unless its end or a newer version is known."""
+    def put(self, job: DeepSpeedJob, *, read_again: bool = False) -> None:
+        """Keep the job, unless its end or a newer version is known, or this one, if it was not read again."""
         key = job_key(job)
         known = self._jobs.get(key)
-        if known is not None and job_version(known) >= job_version(job):
+        if known is not None and job_version(known) >= job_version(job) + read_again:
             return
         if self._ends.after(job.metadata.uid, job_version(job)):
             return

@@ -5,6 +5,7 @@ import random
 import time
 
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.controller.bodies import Bodies
 from deepspeed_operator.controller.cache import JobCache, PodCache, job_key
 from deepspeed_operator.controller.children import RefusedError, TryAgainSoonError, read, refused
 from deepspeed_operator.controller.client import Client
@@ -30,10 +31,18 @@ class PodCreation:
     """Creates the pods of one attempt of one job."""
 
     def __init__(
-        self, client: Client, jobs: JobCache, pods: PodCache, leadership: Leadership, *, in_flight: int
+        self,
+        client: Client,
+        jobs: JobCache,
+        bodies: Bodies,
+        pods: PodCache,
+        leadership: Leadership,
+        *,
+        in_flight: int,
     ) -> None:
         self._client = client
         self._jobs = jobs
+        self._bodies = bodies
         self._pods = pods
         self._leadership = leadership
         self._permits = Permits(in_flight)
@@ -68,10 +77,18 @@ class PodCreation:
         if live is None:
             self._jobs.remove(job_key(job), job.metadata.uid)
         elif live["metadata"]["resourceVersion"] != job.metadata.resource_version:
-            self._jobs.put(DeepSpeedJob.model_validate(live))
+            self._jobs.put(self._bodies.job(live))
         else:
             return
         raise JobChangedError
+
+    async def read_again(self, job: DeepSpeedJob) -> None:
+        """Read a job whose spec was left unread."""
+        live = await read(self._client, JOBS, job.metadata.namespace, job.metadata.name)
+        if live is None:
+            self._jobs.remove(job_key(job), job.metadata.uid)
+        else:
+            self._jobs.put(self._bodies.job(live), read_again=True)
 
     async def _create(self, job: DeepSpeedJob, pod: Json) -> None:
         for conflicts in range(CONFLICTS):

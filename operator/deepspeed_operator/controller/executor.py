@@ -9,6 +9,7 @@ from typing import cast, get_args
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import API_VERSION, KIND
 from deepspeed_operator.api.status import DeepSpeedJobStatus
+from deepspeed_operator.controller.bodies import Bodies, is_unread
 from deepspeed_operator.controller.cache import JobCache, PodCache, job_key, job_version
 from deepspeed_operator.controller.children import (
     NamespaceTerminatingError,
@@ -24,6 +25,7 @@ from deepspeed_operator.controller.deletion import delete_pods
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
+from deepspeed_operator.controller.marker import Marker
 from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.metrics import DECIDE_SECONDS, RECONCILE_SECONDS, STATUS_PRUNED
 from deepspeed_operator.controller.questions import Questions
@@ -68,6 +70,8 @@ class Executor:
     leadership: Leadership
     questions: Questions
     creation: PodCreation
+    bodies: Bodies
+    marker: Marker
     installation: Installation
     _memories: dict[Key, JobMemory] = field(default_factory=dict[Key, JobMemory])
     _pruned_noted: bool = False
@@ -91,6 +95,10 @@ class Executor:
         if job.metadata.deletion_timestamp is not None or memory.namespace_terminating:
             return False
         try:
+            memory.facts = replace(memory.facts, aside=self.marker.aside(job.metadata.uid))
+            if is_unread(job) and memory.facts.aside is None:
+                await self.creation.read_again(job)
+                return True
             return await self._pass(job, memory)
         except JobChangedError:
             return True
@@ -133,7 +141,7 @@ class Executor:
     def _decide(self, job: DeepSpeedJob, memory: JobMemory) -> Outcome:
         moment = now()
         pods = self.pods.of_job(job_key(job))
-        with DECIDE_SECONDS.time():
+        with DECIDE_SECONDS.time(), self.marker.on(job.metadata.uid):
             outcome = reconcile(Observed(job, pods, memory.facts, moment), self.installation)
         # Changes call for the next look; a wrong belief that none is to come must not last.
         due = RESYNC if outcome.check_at is None else (outcome.check_at - moment).total_seconds()
@@ -164,7 +172,7 @@ class Executor:
             memory.begun_attempt = status.attempt
             memory.ensured.clear()
         memory.facts = replace(memory.facts, status_written_at=now())
-        result = DeepSpeedJob.model_validate(written)
+        result = self.bodies.job(written)
         memory.written = memory.kept = None
         if result.status != status:
             memory.written, memory.kept = status, result.status

@@ -9,8 +9,8 @@ from typing import Any, cast
 import kopf
 from pydantic import ValidationError
 
-from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import GROUP, PLURAL, VERSION
+from deepspeed_operator.controller.bodies import Bodies
 from deepspeed_operator.controller.cache import JobCache
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.connection import Connection, connect
@@ -28,9 +28,10 @@ _log = logging.getLogger(__name__)
 class JobFeed:
     """Brings what is told about jobs into the cache."""
 
-    def __init__(self, client: Client, cache: JobCache, namespaces: tuple[str, ...]) -> None:
+    def __init__(self, client: Client, cache: JobCache, bodies: Bodies, namespaces: tuple[str, ...]) -> None:
         self._client = client
         self._cache = cache
+        self._bodies = bodies
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
         self._unreadable: set[Key] = set()
         self._relisted = asyncio.Event()
@@ -92,7 +93,7 @@ class JobFeed:
 
     def _take(self, key: Key, body: Json) -> None:
         try:
-            self._cache.put(DeepSpeedJob.model_validate(body))
+            self._cache.put(self._bodies.job(body))
         except ValidationError as error:
             _log.warning("DeepSpeedJob %s/%s cannot be read and is left alone: %s", *key, error)
             self._cache.remove(key, body["metadata"]["uid"])

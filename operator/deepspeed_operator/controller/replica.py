@@ -6,6 +6,7 @@ from typing import Any
 
 import kopf
 
+from deepspeed_operator.controller.bodies import Bodies
 from deepspeed_operator.controller.cache import JobCache, PodCache
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.connection import Connection
@@ -17,6 +18,7 @@ from deepspeed_operator.controller.informer import PodInformer
 from deepspeed_operator.controller.jobs import JobFeed, job_registry, kopf_settings
 from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
+from deepspeed_operator.controller.marker import Marker
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import WorkQueue
 from deepspeed_operator.controller.settings import Settings
@@ -39,7 +41,9 @@ class Replica:
         self.health = Health(self._leadership)
         jobs, pods = JobCache(self._queue.add), PodCache(self._queue.add)
         register_jobs_by_state(jobs)
-        self._feed = JobFeed(self.client, jobs, settings.watched_namespaces)
+        marker = Marker(settings.state_directory)
+        bodies = Bodies(marker)
+        self._feed = JobFeed(self.client, jobs, bodies, settings.watched_namespaces)
         self._informers = [
             PodInformer(self.client, pods, namespace) for namespace in settings.watched_namespaces or (None,)
         ]
@@ -64,7 +68,9 @@ class Replica:
             events=self._events,
             leadership=self._leadership,
             questions=self._questions,
-            creation=PodCreation(self.client, jobs, pods, self._leadership, in_flight=settings.in_flight),
+            creation=PodCreation(self.client, jobs, bodies, pods, self._leadership, in_flight=settings.in_flight),
+            bodies=bodies,
+            marker=marker,
             installation=installation,
         )
 

@@ -49,6 +49,7 @@ class Settings:
     worker_accelerator: str = CPU
     default_accelerator: str = NVIDIA_GPU
     reads_nodes: bool = False
+    state_directory: Path | None = None  # None: what ends a process is not remembered by the next
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
     http_port: int = 8080
     log_format: LogFormat = "plain"
@@ -80,6 +81,7 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         worker_accelerator=given.worker_accelerator,
         default_accelerator=given.default_accelerator,
         reads_nodes=given.read_nodes,
+        state_directory=Path(given.state_directory) if given.state_directory else None,
         http_host=given.http_host,
         http_port=given.http_port,
         log_format=given.log_format,
@@ -134,6 +136,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     silent = "cpu, or the resource of jobs that name no accelerator and"
     add("worker-accelerator", own.worker_accelerator, f"{silent} run in the worker image", _accelerator)
     add("default-accelerator", own.default_accelerator, f"{silent} have their own image", _accelerator)
+    add("state-directory", "", "directory that a restart keeps: it tells there which job was worked on as it ended")
     add("http-host", own.http_host, "address of /healthz, /readyz and /metrics")
     add("http-port", str(own.http_port), "port of /healthz, /readyz and /metrics", _port)
     add("log-format", own.log_format, "json for machines, plain for people", choices=("json", "plain"))

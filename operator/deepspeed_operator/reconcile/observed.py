@@ -117,6 +117,7 @@ class Facts:
     corrected: CorrectedPlan | None = None
     foreseen: ForeseenPlan | None = None
     confirmed_missing: frozenset[str] = frozenset()  # pods that a GET did not find
+    aside: SetAside | None = None  # the job is not to be looked into for now
     status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
 
 

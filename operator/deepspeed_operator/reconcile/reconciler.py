@@ -12,7 +12,7 @@ from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.pods import PodView
 from deepspeed_operator.reconcile.running import SUSPENDING, complete, continue_attempt, delete, fail, result_of
-from deepspeed_operator.reconcile.statement import state
+from deepspeed_operator.reconcile.statement import set_aside, state
 from deepspeed_operator.render.installation import Installation
 
 # A pod whose trainer has ended gets this long to end by itself; then its sidecars hold GPUs for nothing.
@@ -29,6 +29,8 @@ def reconcile(observed: Observed, installation: Installation) -> Outcome:
     job, status = observed.job, observed.job.status
     if job.metadata.deletion_timestamp is not None:
         return Outcome(status)
+    if observed.facts.aside is not None:
+        return set_aside(observed, observed.facts.aside)
     if status.attempt is None:
         return begin_run(observed, installation)
     nodes = status.world.nodes if status.world is not None else job.spec.nodes

@@ -18,7 +18,7 @@ from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
 from deepspeed_operator.reconcile.changed import unrun_changes, with_changes
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, condition, conditions, is_true
 from deepspeed_operator.reconcile.gang import Gang
-from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.observed import Observed, SetAside
 
 # Counters alone are no news: they are written at most this often.
 COUNTERS_EVERY: Final = timedelta(seconds=60)
@@ -77,6 +77,23 @@ def state(
 
 def warnings_among(findings: Iterable[Finding]) -> int:
     return sum(finding.level is Level.WARNING for finding in findings)
+
+
+def set_aside(observed: Observed, aside: SetAside) -> Outcome:
+    """Return the outcome that says why a job is left alone, without a look at its spec, which may be why."""
+    job, before = observed.job, observed.job.status
+    if before.state in {State.COMPLETE, State.FAILED}:
+        return unchanged(observed, check_at=aside.until)
+    words = (
+        f"The job is set aside: {aside.why}. It is looked at again at {timestamp(aside.until)}; pods that run go on. "
+        "If this comes again, make spec.dsConfig and spec.template smaller, and report it with the operator's log."
+    )
+    verdict = Verdict(before.state or State.INVALID, Reason.SET_ASIDE, words)
+    generation, now = before.observed_generation or job.metadata.generation, timestamp(observed.now)
+    told = conditions(verdict, None, before, generation=generation, now=now)
+    seen = {"observed_generation": generation, "state": verdict.state, "conditions": told}
+    after = before.model_copy(update=seen)
+    return Outcome(after, (), _announcement(before, after, verdict), aside.until)
 
 
 def accepted(world: World, batch: Batch | None, *, has_config: bool, warnings: int) -> Verdict:
