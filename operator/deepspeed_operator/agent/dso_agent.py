@@ -25,6 +25,7 @@ from dso_ranks import Child, Ranks, specs
 from dso_stuck import stuck
 from dso_symptom import WITHIN_PREFLIGHT, is_secondary
 from dso_transport import Source, Watch, brief
+from dso_world import of_pod
 
 KILL_AFTER_SECONDS = 3.0
 UNKILLABLE_AFTER_SECONDS = 10.0  # of SIGKILLs; the kernel takes some to free a rank's memory
@@ -100,6 +101,7 @@ class Agent:
             "transport": self.transport(),
             "measured": self.measured.found(),
             "stuck": self.stuck,
+            "world": self.gang.world.told(over=self.phase == "Finished") if self.gang else None,
         }
 
     def transport(self) -> dict[str, Any] | None:
@@ -163,6 +165,7 @@ class Agent:
         self.phase = "Running"
         self.wait(lambda: not self.ranks.running() and not self.suspect)
         self.watch.poll()
+        self.look()
         self.link.tell("Finished")
         self.wait(lambda: self.link.finished)
 
@@ -202,10 +205,17 @@ class Agent:
         self.output = Output(self.watch.sniff)
         self.ranks = Ranks(plan, self.output)
 
+    def look(self) -> None:
+        """At what the ranks have reported of their worlds and engines."""
+        reports = self.measured.news()
+        if reports is not None:
+            self.link.report_world(of_pod(reports))
+
     def wait(self, condition: Callable[[], bool], for_peers: bool = False) -> None:
         """Until the condition holds; raises Failure for whatever ends the run before."""
         while not condition():
             self.next_event(0.25)
+            self.look()
             if self.link.verdict:
                 raise Failure(self.link.verdict)
             if self.terminated_by:
@@ -341,6 +351,9 @@ class Agent:
         more = {"transport": brief(found)} if found and (found["links"] or self.bandwidth) else {}
         if measured:
             more["measured"] = measured
+        world = self.gang.world.told(over=cause is None) if self.gang else None
+        if world and (world["note"] or world["engines"]):
+            more["world"] = {**world, "engines": world["engines"][:2]}
         done = {"protocol": PROTOCOL, "reason": "Completed", "deepspeed": version, **more}
         tail = child.stream.tail if child else b""
         write_message(message({**cause, **more}, tail) if cause else message(done, b""))

@@ -12,6 +12,7 @@ from dso_address import MOST, named, owners
 from dso_plan import PROTOCOL, Cause, Plan
 from dso_symptom import is_secondary
 from dso_transport import summary, those_on
+from dso_world import World
 
 SETTLE_SECONDS = 1.5
 
@@ -42,6 +43,7 @@ class Gang:
         self.version = 0
         self.next_check = 0.0
         self.transports: dict[int, dict[str, Any]] = {}
+        self.world = World(plan)
 
     def missing(self) -> list[int]:
         return [index for index in range(self.plan.nodes) if index not in self.members]
@@ -65,6 +67,8 @@ class Gang:
         self.left = self.left or body.get("left")
         if body.get("transport"):
             self._take_transport(index, body["transport"])
+        if body.get("world"):
+            self.world.take(index, body["world"])
         if body["cause"] and not self.cause:
             self._propose(body["cause"], now)
         self._advance(now)
@@ -181,6 +185,10 @@ class Gang:
                 self.released = True
                 self.version += 1
         elif all(member.phase == "Finished" for member in self.members.values()):
+            mismatch = self.world.mismatch()
+            if mismatch:
+                self._conclude(self.plan.cause("WorldMismatch", mismatch))
+                return
             self.finished = True
             self.version += 1
 

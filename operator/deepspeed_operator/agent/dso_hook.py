@@ -1,21 +1,21 @@
-"""Copied as sitecustomize.py to the end of the ranks' PYTHONPATH: it measures the first steps of DeepSpeed, and goes.
+"""Copied as sitecustomize.py to the end of the ranks' PYTHONPATH: it tells which worlds form and what engines are made.
 
-Nothing here may fail a training, or let ranks wait for each other where not all of them have come. Only the first
-engine with an optimizer is measured: where there is a second one, steps of both are between two of the first.
+Where a plan asks for it, it measures the first steps of DeepSpeed, too. Nothing here may fail a training, or let ranks
+wait for each other where not all of them have come. Only the first engine with an optimizer is measured: where there is
+a second one, steps of both are between two of the first.
 """
 
 from __future__ import annotations
 
-import datetime
-import functools
 import importlib
-import importlib.machinery
-import importlib.util
-import json
 import os
 import sys
 import time
-from typing import Any, Callable
+
+# A user's module may have the name of any other: what the ranks never import stays out, json as well as typing.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
 
 # In the first steps memory is allocated and kernels are chosen.
 FIRST_STEP, LAST_STEP = 5, 20
@@ -25,33 +25,38 @@ SLOW_SECONDS = 0.25  # of one all-reduce: a larger one would take long and tell 
 PATIENCE_SECONDS = 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULT = os.path.join(HERE, "measured.json")
+MEASURES = os.path.join(HERE, "measure")  # there where the first steps are to be measured
+REPORTS = os.path.join(HERE, "reports.jsonl")
+REPORTED = 16  # by one process: programs that join and leave groups without end tell nothing new
 
 
 class Finder:
-    """Finds deepspeed as others would, and tells when it has been imported: who looks for it may not import it."""
+    """Finds modules as others would, and tells when one has been imported: who looks for it may not import it."""
 
-    def __init__(self, imported: Callable[[Any], Any]) -> None:
+    def __init__(self, imported: dict[str, Callable[[Any], Any]]) -> None:
         self.imported = imported
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "deepspeed":
+        if name not in self.imported:
             return None
-        for finder in sys.meta_path:
+        for finder in list(sys.meta_path):
             spec = finder.find_spec(name, path, target) if finder is not self and hasattr(finder, "find_spec") else None
             if spec is not None:
-                guarded(self.attach, spec.loader)
+                guarded(self.attach, name, spec.loader)
                 return spec
         return None
 
-    def attach(self, loader: Any) -> None:
+    def attach(self, name: str, loader: Any) -> None:
         load = loader.exec_module
 
         def exec_module(module: Any) -> None:
-            if self in sys.meta_path:
+            tell = self.imported.pop(name, None)
+            if not self.imported and self in sys.meta_path:
                 sys.meta_path.remove(self)
             del loader.exec_module
             load(module)
-            guarded(self.imported, module)
+            if tell is not None:
+                guarded(tell, module)
 
         loader.exec_module = exec_module
 
@@ -62,6 +67,96 @@ def guarded(call: Callable[..., Any], *arguments: Any) -> bool:
     except Exception:
         return False
     return True
+
+
+class Reports:
+    """What this process tells the agent: the worlds that it joins, and the engines that DeepSpeed makes in it."""
+
+    def __init__(self) -> None:
+        # A launcher gives a rank all of these. Who sets them itself may be a server, or an evaluation beside the ranks.
+        self.launched = all(os.environ.get(name, "").isdigit() for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+        # Ray's actors form groups as their program divides them.
+        self.divided = "RAY_RAYLET_PID" in os.environ or "RAY_NODE_ID" in os.environ
+        self.written = 0
+
+    def write(self, **facts: Any) -> None:
+        if self.written < REPORTED:
+            self.written += 1
+            json: Any = importlib.import_module("json")
+            line = json.dumps({"pid": os.getpid(), **facts}) + "\n"
+            file = os.open(REPORTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                os.write(file, line.encode())
+            finally:
+                os.close(file)
+
+    def watch_worlds(self, c10d: Any) -> None:
+        original = c10d.init_process_group
+
+        def init_process_group(*arguments: Any, **named: Any) -> Any:
+            made = original(*arguments, **named)
+            guarded(self.world, c10d)
+            return made
+
+        c10d.init_process_group = like(original, init_process_group)
+
+    def world(self, c10d: Any) -> None:
+        if c10d.get_backend() != "fake":
+            certain = self.launched and not self.divided
+            self.write(world=c10d.get_world_size(), rank=c10d.get_rank(), certain=certain)
+
+    def watch_engines(self, deepspeed: Any) -> None:
+        original = deepspeed.initialize
+
+        def initialize(*arguments: Any, **named: Any) -> Any:
+            made = original(*arguments, **named)
+            guarded(self.engine, made[0])
+            return made
+
+        deepspeed.initialize = like(original, initialize)
+
+    def engine(self, engine: Any) -> None:
+        dist: Any = importlib.import_module("torch.distributed")
+        if dist.get_rank() == 0:
+            found = {name: answer(ask, engine) for name, ask in OF_AN_ENGINE.items()}
+            trains = found["optimizer"] is not None
+            facts = {"world": dist.get_world_size(), **found}
+            self.write(world=facts["world"], rank=0, certain=trains and not self.divided, engine=facts)
+
+
+def optimizer_of(engine: Any) -> Any:
+    name = type(engine.basic_optimizer).__name__
+    return None if name in ("NoneType", "DummyOptim") else str(engine.optimizer_name() or name)[:64]
+
+
+def precision_of(engine: Any) -> str:
+    return "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
+
+
+# What an engine is, whatever its script or a framework was given.
+OF_AN_ENGINE: dict[str, Callable[[Any], Any]] = {
+    "stage": lambda engine: int(engine.zero_optimization_stage()),
+    "precision": precision_of,
+    "microBatch": lambda engine: engine.train_micro_batch_size_per_gpu(),
+    "accumulation": lambda engine: engine.gradient_accumulation_steps(),
+    "trainBatch": lambda engine: engine.train_batch_size(),
+    "optimizer": optimizer_of,
+    "ownOptimizer": lambda engine: bool(engine.client_optimizer),
+    "ownScheduler": lambda engine: bool(engine.client_lr_scheduler),
+}
+
+
+def answer(ask: Callable[[Any], Any], engine: Any) -> Any:
+    """None where this DeepSpeed does not tell."""
+    try:
+        return ask(engine)
+    except Exception:
+        return None
+
+
+def like(original: Any, wrapper: Any) -> Any:
+    functools: Any = importlib.import_module("functools")
+    return functools.wraps(original)(wrapper)
 
 
 class Measurement:
@@ -77,7 +172,7 @@ class Measurement:
                 self.end()
             return made
 
-        self.wrapper = deepspeed.initialize = functools.wraps(self.original)(initialize)
+        self.wrapper = deepspeed.initialize = like(self.original, initialize)
 
     def begin(self, engine: Any) -> None:
         if type(getattr(engine, "basic_optimizer", None)).__name__ in ("NoneType", "DummyOptim"):
@@ -141,10 +236,7 @@ class Measurement:
             "stepSeconds": seconds,
             "allReduce": self.collectives or None,
             # A script may have other plans than the job's configuration, which may leave them to a framework.
-            "microBatch": engine.train_micro_batch_size_per_gpu(),
-            "accumulation": engine.gradient_accumulation_steps(),
-            "stage": int(engine.zero_optimization_stage()),
-            "precision": "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32",
+            **{name: OF_AN_ENGINE[name](engine) for name in ("microBatch", "accumulation", "stage", "precision")},
         }
         if engine.device.type == "cuda":
             torch: Any = importlib.import_module("torch")
@@ -152,6 +244,7 @@ class Measurement:
             found.update(device=device.name, deviceMemory=device.total_memory)
             found.update(peakMemory=torch.cuda.max_memory_allocated(engine.device))
         if not os.path.exists(RESULT):
+            json: Any = importlib.import_module("json")
             with open(RESULT + ".new", "w", encoding="utf-8") as file:
                 json.dump(found, file)
             os.replace(RESULT + ".new", RESULT)
@@ -170,6 +263,7 @@ def all_are_here(dist: Any, store: Any) -> bool:
     The last one to come says so, or the first whose patience ends says no: who asks first decides. A rank whose image
     brings its own sitecustomize, or whose memory was not enough for the buffer, never comes.
     """
+    datetime: Any = importlib.import_module("datetime")
     store = dist.PrefixStore("deepspeed-operator", store)
     last = store.add("arrived", 1) == dist.get_world_size()
     decides = last or not guarded(store.wait, ["all"], datetime.timedelta(seconds=PATIENCE_SECONDS))
@@ -181,13 +275,29 @@ def all_are_here(dist: Any, store: Any) -> bool:
 def load_next() -> None:
     """Whoever else has a sitecustomize comes to its turn, as if this one were not there."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    machinery: Any = importlib.import_module("importlib.machinery")
+    spec = machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
-        module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
+        util: Any = importlib.import_module("importlib.util")
+        module = sys.modules["sitecustomize"] = util.module_from_spec(spec)
         spec.loader.exec_module(module)
 
 
+def imported_deepspeed(reports: Reports, deepspeed: Any) -> None:
+    guarded(reports.watch_engines, deepspeed)
+    if os.path.exists(MEASURES) and os.environ.get("RANK", "").isdigit():
+        Measurement(deepspeed)
+
+
 if __name__ == "sitecustomize":
-    if os.environ.get("RANK", "").isdigit():
-        sys.meta_path.insert(0, Finder(Measurement))
+    told = Reports()
+    sys.meta_path.insert(
+        0,
+        Finder(
+            {
+                "torch.distributed.distributed_c10d": told.watch_worlds,
+                "deepspeed": lambda deepspeed: imported_deepspeed(told, deepspeed),
+            }
+        ),
+    )
     load_next()

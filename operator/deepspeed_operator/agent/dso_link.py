@@ -32,6 +32,7 @@ class Link(threading.Thread):
         self.trouble = ("PeersMissing", "rank 0's agent was not called yet")
         self.addresses: list[Any] = []
         self.transport: dict[str, Any] | None = None  # news for rank 0's agent
+        self.world: dict[str, Any] | None = None  # likewise
 
     def run(self) -> None:
         while not (self.verdict or self.finished or self.superseded):
@@ -48,22 +49,30 @@ class Link(threading.Thread):
         """Goes with the next call."""
         self.transport = report
 
+    def report_world(self, report: dict[str, Any]) -> None:
+        """Likewise."""
+        self.world = report
+
     def _insist(self) -> None:
         until = time.monotonic() + TELL_SECONDS
         while not self._call(wait=False) and time.monotonic() < until:
             time.sleep(RETRY_SECONDS)
 
     def _call(self, wait: bool) -> bool:
-        plan, host, begun, news = self.plan, self.plan.hosts[0], time.monotonic(), self.transport
+        plan, host, begun = self.plan, self.plan.hosts[0], time.monotonic()
+        # The phase comes first: who has finished has told of its world, with this call or before.
+        phase, news, world = self.phase, self.transport, self.world
         try:
             # An address that answered is kept: with a slow name server rank 0 would take this pod for gone between two
             # calls, and one that is down for a while must not end a training.
             addresses = self.addresses or resolve(host, plan.agent_port)
-            status, answer = post(addresses, "/beat", self._message(wait, news), timeout=plan.beat + 5)
+            status, answer = post(addresses, "/beat", self._message(wait, phase, news, world), timeout=plan.beat + 5)
             if status == 200:
                 self._accept(answer, addresses, begun)
                 if self.transport is news:
                     self.transport = None
+                if self.world is world:
+                    self.world = None
             else:
                 self._refuse(answer)
         except socket.gaierror as error:
@@ -96,7 +105,9 @@ class Link(threading.Thread):
         self.superseded = answer.get("uid") == self.plan.uid and answer["attempt"] > self.plan.attempt
         self.wake()
 
-    def _message(self, wait: bool, news: dict[str, Any] | None) -> dict[str, Any]:
+    def _message(
+        self, wait: bool, phase: str, news: dict[str, Any] | None, world: dict[str, Any] | None
+    ) -> dict[str, Any]:
         plan = self.plan
         return {
             "protocol": PROTOCOL,
@@ -106,12 +117,13 @@ class Link(threading.Thread):
             "pod": plan.pod,
             "podUid": plan.pod_uid,
             "node": plan.node,
-            "phase": self.phase,
+            "phase": phase,
             "cause": self.report,
             "left": self.left,
             "addresses": self.own_addresses,
             "wait": wait,
             "transport": news,
+            "world": world,
         }
 
 

@@ -1,4 +1,4 @@
-"""What rank 0 measures of its first steps, for the operator's plan: the hook in its process, and the result."""
+"""The hook in the ranks' processes, and what it leaves: rank 0's first steps, worlds and engines."""
 
 from __future__ import annotations
 
@@ -7,27 +7,36 @@ import os
 import pkgutil
 import shutil
 import tempfile
-from typing import Any, Iterable
+from typing import Any, Iterable, Iterator
 
-from dso_plan import Plan
+from dso_plan import WORKSPACE, Plan
 from dso_ranks import Spec
 
 PATH = "PYTHONPATH"
+REPORTS_BYTES = 1 << 20
 
 
 class Measure:
     def __init__(self, plan: Plan) -> None:
         self.directory: str | None = None
         self.result: dict[str, Any] | None = None
-        source = pkgutil.get_data(__name__, "dso_hook.py") if plan.measure else None
-        if source is None:
-            return
+        self.size = 0  # of the reports that were read
+        files = {"sitecustomize.py": pkgutil.get_data(__name__, "dso_hook.py") or b""}
+        if plan.measure:
+            files["measure"] = b""
+        # A root file system may be read-only, and then the files' volume or the shared memory is not.
+        for place in (None, WORKSPACE, "/dev/shm"):
+            if self.directory is None:
+                self.write(place, files)
+
+    def write(self, place: str | None, files: dict[str, bytes]) -> None:
         try:
-            self.directory = tempfile.mkdtemp(prefix="deepspeed-operator-measure-")
-            with open(os.path.join(self.directory, "sitecustomize.py"), "wb") as file:
-                file.write(source)
+            self.directory = tempfile.mkdtemp(prefix="deepspeed-operator-", dir=place)
+            for name, data in files.items():
+                with open(os.path.join(self.directory, name), "wb") as file:
+                    file.write(data)
         except OSError:
-            self.end()  # nowhere to write: what is not measured is no reason not to train
+            self.end()  # nowhere to write: what is not seen is no reason not to train
 
     def hook(self, specs: Iterable[Spec]) -> None:
         """Behind whatever the user's PYTHONPATH names."""
@@ -44,8 +53,31 @@ class Measure:
                 return None  # not yet
         return self.result
 
+    def news(self) -> list[dict[str, Any]] | None:
+        """All reports of the ranks; None where there is none that was not read before."""
+        path = os.path.join(self.directory or "", "reports.jsonl")
+        try:
+            if not self.directory or os.stat(path).st_size == self.size:
+                return None
+            with open(path, "rb") as file:
+                data = file.read(REPORTS_BYTES)
+        except OSError:
+            return None  # none yet
+        self.size = len(data)
+        return list(parsed(data))
+
     def end(self) -> None:
         self.found()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = None
+
+
+def parsed(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in data.splitlines():
+        try:
+            report = json.loads(line)
+        except ValueError:
+            continue  # a rank was killed while it wrote
+        if isinstance(report, dict):
+            yield report

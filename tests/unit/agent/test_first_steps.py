@@ -82,9 +82,10 @@ def test_the_hook_comes_behind_the_users_path_and_is_taken_away(gang: Make, user
     assert not Path(ours).exists()
 
 
-def test_without_a_plan_nothing_is_hooked(gang: Make) -> None:
-    (ended,) = gang(script=PRINT_ENVIRONMENT).run(PYTHONPATH="/users")
-    assert ended.environments[0]["PYTHONPATH"] == "/users"
+def test_without_a_plan_nothing_is_measured(gang: Make, tmp_path: Path) -> None:
+    users = installed(tmp_path / "users", deepspeed=DEEPSPEED)
+    (ended,) = gang(script=TRAIN.format(stay=0)).run(PYTHONPATH=users)
+    assert (ended.code, "measured" in ended.cause) == (0, False), ended.output
 
 
 def test_a_directory_that_cannot_be_made_is_no_reason_not_to_train(gang: Make) -> None:
@@ -104,6 +105,7 @@ def test_a_sitecustomize_of_the_users_comes_instead(gang: Make, tmp_path: Path) 
 def run(tmp_path: Path) -> Callable[..., str]:
     """Runs a program with the hook first on its path; returns what it prints."""
     hook = installed(tmp_path / "hook", sitecustomize=(AGENT / "dso_hook.py").read_text())
+    (tmp_path / "hook/measure").touch()
     said = f"import sys; print('others', sys.path.count({hook!r}), sys.modules['sitecustomize'].__file__)"
     others = installed(tmp_path / "others", sitecustomize=said)
 
@@ -124,8 +126,20 @@ def test_the_next_sitecustomize_is_loaded_as_if_the_hook_were_not_there(run: Cal
     assert said[1].endswith("others/sitecustomize.py")
 
 
-def test_what_is_no_rank_is_left_alone(run: Callable[..., str]) -> None:
-    assert run("import deepspeed; print(hasattr(deepspeed.initialize, '__wrapped__'))", rank="").endswith("False\n")
+def test_what_is_no_rank_is_not_measured(run: Callable[..., str]) -> None:
+    said = run(TRAIN.format(stay=0), rank="")
+    assert "trained" in said
+    assert "measured" not in said
+
+
+def test_the_hook_brings_no_module_that_a_user_may_have_too(tmp_path: Path) -> None:
+    hook = installed(tmp_path / "hook", sitecustomize=(AGENT / "dso_hook.py").read_text())
+    command = [sys.executable, "-c", "import importlib.machinery, sys; print(*sys.modules)"]
+    hooked, plain = (
+        set(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split())
+        for env in ({"PYTHONPATH": hook}, {})
+    )
+    assert hooked - plain <= {"sitecustomize", "__future__"}
 
 
 def test_only_rank_0_writes(run: Callable[..., str]) -> None:

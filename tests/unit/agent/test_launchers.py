@@ -60,8 +60,8 @@ def with_deepspeed(gang: Make, how: str) -> Gang:
 def test_deepspeeds_cli_gets_our_hostfile_and_world(gang: Make, deepspeed: str) -> None:
     made = with_deepspeed(gang, "trains")
     ended = made.run(PYTHONPATH=deepspeed)
-    assert [(each.code, each.cause) for each in ended] == [
-        (0, {"protocol": 1, "reason": "Completed", "deepspeed": "0.19.8"})
+    assert [(each.code, each.cause["reason"], each.cause["deepspeed"]) for each in ended] == [
+        (0, "Completed", "0.19.8")
     ] * 2
     cli = json.loads(ended[1].output.split("cli ")[1].splitlines()[0])
     hostfile = str(made.directory / "etc/hostfile")

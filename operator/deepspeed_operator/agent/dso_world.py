@@ -1,0 +1,81 @@
+"""Whether the ranks form the world that was planned: what each pod's processes report, and what the gang concludes."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping
+
+from dso_plan import Plan
+
+MOST_WORLDS, MOST_ENGINES, MOST_PODS = 8, 4, 5
+Report = Mapping[str, Any]
+
+
+def of_pod(reports: Iterable[Report]) -> dict[str, Any]:
+    """What one pod's agent tells rank 0's: the sizes of worlds that its processes joined, and rank 0's engines.
+
+    A size is certain where a launcher's rank joined it, or where DeepSpeed made an engine that trains in it.
+    """
+    worlds: dict[int, bool] = {}
+    engines: list[Any] = []
+    for report in reports:
+        size, engine = report.get("world"), report.get("engine")
+        if isinstance(size, int) and (size in worlds or len(worlds) < MOST_WORLDS):
+            worlds[size] = worlds.get(size, False) or report.get("certain") is True
+        if isinstance(engine, dict) and engine not in engines and len(engines) < MOST_ENGINES:
+            engines.append(engine)
+    return {"worlds": [[size, certain] for size, certain in worlds.items()], "engines": engines}
+
+
+class World:
+    """The gang's; only rank 0's agent knows it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.size = plan.nodes * plan.slots
+        self.pods: dict[int, dict[str, Any]] = {}
+
+    def take(self, index: int, report: Any) -> None:
+        try:
+            worlds = [(int(size), bool(certain)) for size, certain in report["worlds"][:MOST_WORLDS]]
+            engines = [dict(engine) for engine in report["engines"][:MOST_ENGINES]]
+        except (ValueError, LookupError, TypeError):
+            return  # not an agent's
+        self.pods[index] = {"worlds": worlds, "engines": engines}
+
+    def mismatch(self) -> str:
+        """What is certainly wrong with the worlds, so far: the next program of a script may form the right one.
+
+        Where a group of the planned size was formed, other groups beside it are the program's own affair: helpers,
+        evaluations, servers.
+        """
+        pods = sorted(self.pods.items())
+        if any(size == self.size for _, pod in pods for size, _ in pod["worlds"]):
+            return ""
+        certain = {index: [size for size, sure in pod["worlds"] if sure] for index, pod in pods}
+        formed = {index: found for index, found in certain.items() if found}
+        trained = any(engine.get("optimizer") for _, pod in pods for engine in pod["engines"])
+        # One pod's evaluation, whose training was not seen, is no other world.
+        if not formed or not (trained or len(formed) == self.plan.nodes):
+            return ""
+        alone = [index for index, found in formed.items() if max(found) <= self.plan.slots]
+        numbers = ", ".join(str(size) for size in sorted({size for found in formed.values() for size in found}))
+        where = ", ".join(self.plan.pod_of(index) for index in list(formed)[:MOST_PODS])
+        where += ", …" if len(formed) > MOST_PODS else ""
+        apart = "; each trained alone" if len(alone) > 1 else ""
+        return f"the ranks formed worlds of {numbers} (in {where}{apart}); planned is one of {self.size}"
+
+    def unseen(self) -> str:
+        """Why the world is not asserted, of a run that ended well; empty where it is."""
+        sizes = [size for pod in list(self.pods.values()) for size, _ in pod["worlds"]]
+        if self.size == 1 or self.size in sizes:
+            return ""
+        if sizes:
+            return "its processes formed groups of other sizes by themselves"
+        return "no process was seen to join a group of torch.distributed"
+
+    def told(self, over: bool) -> dict[str, Any]:
+        """For the operator."""
+        engines = [engine for _, pod in sorted(self.pods.items()) for engine in pod["engines"]]
+        unseen = self.unseen() if over else ""
+        note = self.mismatch() or (f"world not asserted: {unseen}" if unseen else "")
+        return {"note": note or None, "engines": engines[:MOST_ENGINES]}
