@@ -1,4 +1,4 @@
-"""The agent's hook in real DeepSpeed: it measures what a program itself measures, and leaves nothing behind."""
+"""The agent's hook in real DeepSpeed: it measures what a program itself measures, and tells which engine it made."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ def trained(version: str, hooked: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", PROVEN_VERSIONS)
-def test_the_hook_measures_what_the_program_does_and_is_gone_then(version: str) -> None:
+def test_the_hook_measures_what_the_program_does_and_tells_its_world_and_engine(version: str) -> None:
     found = trained(version, "01")
     assert found["codes"] == [0, 0]
     measured, own = found["measured"], found["rank0"]
@@ -31,7 +31,17 @@ def test_the_hook_measures_what_the_program_does_and_is_gone_then(version: str) 
     assert measured["allReduce"]["ranks"] == 2
     assert measured["allReduce"]["points"][0][0] == 64 << 10
     assert all(0 < seconds < 5 for _, seconds in measured["allReduce"]["points"])
-    assert own == {**own, "steps": 22, "wrapped": False, "hooked": [True, False], "path": []}
+    assert own == {**own, "steps": 22, "wrapped": False, "hooked": [True, True], "path": []}
+    joined = [report for report in found["reports"] if "engine" not in report]
+    assert sorted((report["rank"], report["world"], report["certain"]) for report in joined) == [
+        (0, 2, True),
+        (1, 2, True),
+    ]
+    (engine,) = [report["engine"] for report in found["reports"] if "engine" in report]
+    assert engine == {
+        "world": 2, "stage": 2, "precision": "fp32", "microBatch": 1, "accumulation": 2, "trainBatch": 4,
+        "optimizer": "AdamW", "ownOptimizer": True, "ownScheduler": False,
+    }  # fmt: skip
 
 
 def test_where_only_some_ranks_have_it_no_collective_is_added_and_they_train() -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.engine import Engine
 from deepspeed_operator.api.markers import Atomic, ListMap
 from deepspeed_operator.api.plan import PlanStatus
 from deepspeed_operator.api.transport import Transport
@@ -211,6 +212,9 @@ class DeepSpeedJobStatus(Model):
     workers: Workers | None = Field(default=None, description="Pods of the current attempt.")
     failure: Failure | None = Field(default=None, description="Why the run failed.")
     transport: Transport | None = Field(default=None, description="How the ranks of the attempt are connected.")
+    engine: Engine | None = Field(
+        default=None, description="What DeepSpeed made of the configuration, as deepspeed.initialize returned it."
+    )
     plan: PlanStatus | None = Field(
         default=None,
         description="With spec.model and launcher Ranks: what the attempt's first 20 steps took, beside what was "

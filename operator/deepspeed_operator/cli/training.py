@@ -24,9 +24,11 @@ from deepspeed_operator.plan.measured import Measured
 from deepspeed_operator.plan.recalibration import as_run, corrected
 from deepspeed_operator.plan.units import gib
 from deepspeed_operator.reconcile.conditions import sentence
+from deepspeed_operator.reconcile.engine import differences, world_finding, world_of_agent
 from deepspeed_operator.reconcile.judge import Judgement
 from deepspeed_operator.reconcile.memory import out_of_memory
 from deepspeed_operator.reconcile.messages import RANK_LEFT, AgentMessage, agent_message, ending, how
+from deepspeed_operator.reconcile.observed import WorldReport
 from deepspeed_operator.reconcile.plan import advice, measured_of, plan_status
 from deepspeed_operator.reconcile.remedies import remedy
 from deepspeed_operator.reconcile.transport import mismatch, transport_of
@@ -54,6 +56,7 @@ def train(attempt: Attempt, verdict: Judgement, directory: Directory) -> int:
     live.tell_version(words.get("deepspeed"))
     live.tell_transport(transport_of(words.get("transport")))
     live.tell_plan(measured_of(words.get("measured")))
+    live.tell_world(world_of_agent(words.get("world")))
     seconds = time.monotonic() - begun
     if not any(process.returncode for process in agents.processes):
         _say(State.COMPLETE, f"{_ranks(world.size)} ended with 0", seconds)
@@ -120,6 +123,7 @@ class _Live:
             if found is not None and (found.library or not found.links):
                 self.tell_transport(found)
             self.tell_plan(measured_of(state.get("measured")) if state else None)
+            self.tell_world(world_of_agent(state.get("world") if state else None))
         elif not self._runs:
             states = [state_of(address, self._port) for address in self._addresses]
             self._runs = all(state is not None and state.get("phase") == "Running" for state in states)
@@ -163,6 +167,14 @@ class _Live:
         _note(f"  first steps: {_plan_words(plan_status(found))}")
         if better := advice(found, "spec.dsConfig"):
             _note(f"{painted('advice', 'green')}: {better}")
+
+    def tell_world(self, report: WorldReport) -> None:
+        """Say once what is wrong with the ranks' world, and what their engine does otherwise than the job says."""
+        verdict = self._verdict
+        values = verdict.configuration.values if verdict.configuration is not None else None
+        found = differences(report, values, verdict.batch, self._attempt.world, "spec.dsConfig")
+        for finding in [*found, *([world_finding(report.note)] if report.note is not None else [])]:
+            self._tell(f"{painted('warning', 'yellow')}: {finding}")
 
     def case(self, measured: Measured | None = None) -> Case | Missing:
         """Return what the job's costs follow from."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from deepspeed_operator.api.untyped import list_at, object_at
+from deepspeed_operator.reconcile.engine import world_of_agent
 from deepspeed_operator.reconcile.messages import agent_message
 from deepspeed_operator.reconcile.observed import AgentReport
 from deepspeed_operator.reconcile.plan import measured_of
@@ -31,4 +32,5 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
         transport=transport_of(said.get("transport")),
         measured=measured_of(said.get("measured")),
         stuck=agent_message(json.dumps(said.get("stuck"))),
+        world=world_of_agent(said.get("world")),
     )

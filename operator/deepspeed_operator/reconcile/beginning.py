@@ -21,6 +21,7 @@ from deepspeed_operator.reconcile.admission import Admission, admission
 from deepspeed_operator.reconcile.changed import judged_by
 from deepspeed_operator.reconcile.conditions import Reason, Statement, Verdict, is_finished, sentence
 from deepspeed_operator.reconcile.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
+from deepspeed_operator.reconcile.engine import without_attempt
 from deepspeed_operator.reconcile.observed import Observed, SetAside
 from deepspeed_operator.reconcile.plan import without_advice
 from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
@@ -34,7 +35,7 @@ RETRY_UNWELCOME: Final = timedelta(seconds=30)
 RETRY_INVALID: Final = timedelta(minutes=5)
 _MOST_HINTS: Final = 10
 # What an attempt's agents have yet to tell.
-_UNKNOWN: Final = {"transport": None, "plan": None}
+_UNKNOWN: Final = {"transport": None, "plan": None, "engine": None}
 
 
 def begin_run(observed: Observed, installation: Installation) -> Outcome:
@@ -115,7 +116,7 @@ def begin_attempt(
     pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
     ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
     verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")
-    findings = without_advice((run or {}).get("findings", observed.job.status.findings))
+    findings = without_attempt(without_advice((run or {}).get("findings", observed.job.status.findings)))
     changes = {**(run or {}), **begun, "findings": findings}
     return state(
         observed,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
+from deepspeed_operator.api.engine import Engine
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.plan.gpus import Gpu, Wanted
@@ -73,6 +74,14 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class WorldReport:
+    """What is wrong with the world that the ranks formed, or was not seen of it; the engines that DeepSpeed made."""
+
+    note: str | None = None
+    engines: tuple[Engine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AgentReport:
     """What rank 0's agent answered; nothing but the first four if it did not answer."""
 
@@ -86,6 +95,7 @@ class AgentReport:
     transport: Transport | None = None
     measured: "Measured | None" = None
     stuck: AgentMessage | None = None  # how the gang has ended, where rank 0's pod cannot
+    world: WorldReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ _REMEDIES = {
     "agent; {again}.",
     Reason.INIT_CONTAINER_FAILED: "Read its log; correct it in spec.template, and {again}.",
     Reason.STARTUP_DEADLINE_EXCEEDED: "Remove that, or raise the deadline; {again}.",
-    "WorldMismatch": "Remove it from the image or from spec.template; {again}.",
+    "WorldMismatch": "Remove a variable that is set already; let launcher Ranks or DeepSpeed start the ranks, or start "
+    "them with NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR and MASTER_PORT; {again}.",
     "Terminated": "Look for a drain, a preemption or a person; {again}.",
     "AgentError": "Please report it with its log; {again}.",
     "TransportMismatch": "See docs/transport.md for what keeps NCCL from it; {again}.",

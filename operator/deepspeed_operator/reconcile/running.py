@@ -4,8 +4,10 @@ from datetime import timedelta
 from typing import Final
 
 from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
+from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true, sentence
+from deepspeed_operator.reconcile.engine import ask_engine, with_engine
 from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline, of_a_stuck_pod
 from deepspeed_operator.reconcile.gang import Gang
 from deepspeed_operator.reconcile.lateness import lateness, unheard_of, without_volumes
@@ -56,14 +58,14 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
 
 def complete(observed: Observed, gang: Gang) -> Outcome:
     """Record that every rank of every pod ended with 0."""
-    question = ask_plan(observed, gang)
+    question = ask_plan(observed, gang) or ask_engine(observed, gang)
     if question:
         return unchanged(observed, *question)
     ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
     said = max((at for at in ended if at is not None), default=observed.now)
     assert observed.job.status.start_time is not None, "it is recorded with the run"
     completed_at = min(max(said, moment(observed.job.status.start_time)), observed.now)  # by the clock of a node
-    told = with_plan(observed, gang, news(observed, at_the_end(observed.job.status, gang)))
+    told = _told(observed, gang, at_the_end(observed.job.status, gang))
     result = {**told.changes, "completion_time": timestamp(completed_at), "workers": gang.workers}
     return state(observed, result_of(gang, None), check_at=observed.now, changes=result, events=told.events)
 
@@ -78,15 +80,20 @@ def result_of(gang: Gang, failure: Failure | None) -> Verdict:
 
 def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     """Record the failure. Pods that still run are removed once it is written."""
-    question = ask_plan(observed, gang) or ask_configuration(observed, failure)
+    question = ask_plan(observed, gang) or ask_engine(observed, gang) or ask_configuration(observed, failure)
     if question:
         return unchanged(observed, *question)
     failure = explained(observed, failure)
-    told = with_plan(observed, gang, news(observed, at_the_end(observed.job.status, gang)))
+    told = _told(observed, gang, at_the_end(observed.job.status, gang))
     ended = {"completion_time": timestamp(observed.now), "workers": gang.workers}
     result = {**told.changes, **ended, "failure": failure}
-    events = () if failure.reason == "TransportMismatch" else told.events
+    events = () if failure.reason in {"TransportMismatch", "WorldMismatch"} else told.events
     return state(observed, result_of(gang, failure), check_at=observed.now, changes=result, events=events)
+
+
+def _told(observed: Observed, gang: Gang, transport: Transport | None) -> News:
+    """Return what the agents tell of an attempt: its network, its plan, its world and its engine."""
+    return with_engine(observed, gang, with_plan(observed, gang, news(observed, transport)))
 
 
 def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:
@@ -101,10 +108,10 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
             return unchanged(observed, ConfirmMissing(unconfirmed))
         return fail(observed, gang, gone_pods(gang))
     actions = (*delete(gang.late), *addresses(observed, gang, installation))
-    question = ask_agent(observed, gang) or ask_plan(observed, gang)
+    question = ask_agent(observed, gang) or ask_plan(observed, gang) or ask_engine(observed, gang)
     if question:
         return unchanged(observed, *actions, *question)
-    told, due = with_plan(observed, gang, news(observed, reported(observed))), agent_due(observed, gang)
+    told, due = _told(observed, gang, reported(observed)), agent_due(observed, gang)
     return state(
         observed,
         _all_run(observed),

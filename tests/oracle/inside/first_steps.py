@@ -1,6 +1,6 @@
 """Two ranks of DeepSpeed on gloo with the agent's hook on PYTHONPATH: argument 1 says which ranks have it.
 
-Prints what the hook has measured, beside what rank 0 has.
+Prints what the hook has measured and reported, beside what rank 0 has.
 """
 
 # DeepSpeed is there only.
@@ -64,6 +64,7 @@ def main() -> None:
         hook = Path(directory) / "hook"
         hook.mkdir()
         shutil.copy(HOOK, hook / "sitecustomize.py")
+        (hook / "measure").touch()
         processes = []
         for number in range(2):
             environment = {**os.environ, "RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": "2"}
@@ -72,13 +73,14 @@ def main() -> None:
             command = [sys.executable, "-u", __file__, "rank", f"{directory}/meeting"]
             processes.append(subprocess.Popen(command, env=environment, stdout=sys.stderr))
         codes = [process.wait() for process in processes]
-        result = hook / "measured.json"
+        result, reports = hook / "measured.json", hook / "reports.jsonl"
         told = Path(f"{directory}/meeting.told")
         print(
             json.dumps(
                 {
                     "codes": codes,
                     "measured": json.loads(result.read_text()) if result.exists() else None,
+                    "reports": [json.loads(line) for line in reports.read_text().splitlines()],
                     "rank0": json.loads(told.read_text()) if told.exists() else None,
                 }
             )
