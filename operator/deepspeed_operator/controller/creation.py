@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.bodies import Bodies
@@ -14,12 +13,10 @@ from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.fairness import Permits
 from deepspeed_operator.controller.leader import Leadership
 from deepspeed_operator.controller.ownership import Owner, described, owner
-from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.controller.resources import JOBS, PODS, Json
 from deepspeed_operator.reconcile.pods import pod_view
 
 LARGEST_BATCH = 32
-CONFIRMED_SECONDS = 1.0
 CONFLICTS = 6  # a quota that many pods count against is updated optimistically, and the server gives up before we do
 
 
@@ -46,13 +43,15 @@ class PodCreation:
         self._pods = pods
         self._leadership = leadership
         self._permits = Permits(in_flight)
-        self._confirmed: dict[Key, tuple[str, float]] = {}  # version, and when it was the newest for sure
 
-    async def create(self, job: DeepSpeedJob, pods: tuple[Json, ...]) -> None:
-        """Create all pods, or raise what came in the way of the first that could not be."""
+    async def create(self, job: DeepSpeedJob, pods: tuple[Json, ...], *, confirmed: bool) -> None:
+        """Create all pods, or raise what came in the way of the first that could not be.
+
+        `confirmed`: the job was the newest a moment ago; else it is read from the API server first.
+        """
         if not pods:
             return
-        if not self._just_confirmed(job):
+        if not confirmed:
             await self.confirm(job)
         done, size = 0, 1
         while done < len(pods):
@@ -62,14 +61,6 @@ class PodCreation:
                 if result is not None:
                     raise result
             done, size = done + size, min(2 * size, LARGEST_BATCH)
-
-    def written(self, job: DeepSpeedJob) -> None:
-        """Note a job as our own write returned it: it was there, with no other change, when that was answered."""
-        self._confirmed[job_key(job)] = job.metadata.resource_version, time.monotonic()
-
-    def _just_confirmed(self, job: DeepSpeedJob) -> bool:
-        version, at = self._confirmed.pop(job_key(job), ("", 0.0))
-        return version == job.metadata.resource_version and time.monotonic() - at < CONFIRMED_SECONDS
 
     async def confirm(self, job: DeepSpeedJob) -> None:
         """Read the job from the API server; JobChangedError if it is another one by now."""

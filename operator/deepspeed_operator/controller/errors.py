@@ -49,6 +49,11 @@ class ApiError(Exception):
         return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
 
     @property
+    def transient(self) -> bool:
+        """Whether it is the server that is in trouble, or the way to it: the same request may succeed later."""
+        return self.status in {0, 429} or self.status >= 500
+
+    @property
     def quota(self) -> bool:
         """Whether a quota is used up for now: not the object's fault."""
         return self.status == 403 and "exceeded quota" in self.message

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import cast, get_args
+from typing import cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import API_VERSION, KIND
@@ -31,6 +31,7 @@ from deepspeed_operator.controller.metrics import DECIDE_SECONDS, RECONCILE_SECO
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import Key, WorkQueue
 from deepspeed_operator.controller.resources import JOBS, Json
+from deepspeed_operator.controller.settling import Settling
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,
@@ -45,17 +46,12 @@ from deepspeed_operator.reconcile.observed import Observed
 from deepspeed_operator.reconcile.reconciler import reconcile
 from deepspeed_operator.render.installation import Installation
 
-PASSES = 10  # far more than there are questions to ask
 SOON = 1.0
 RESYNC = 600.0
 # Whatever is due at once comes by the echo of what was just written; a mistaken date must not keep a core busy.
 AT_LEAST = 0.1
 
 _log = logging.getLogger(__name__)
-
-
-class UnsettledError(Exception):
-    """The reconciler's questions do not end: a defect, made visible on the job."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,18 +74,16 @@ class Executor:
 
     async def work(self, key: Key) -> None:
         """Reconcile the job until there is nothing left to do now."""
+        settling = Settling()
         with RECONCILE_SECONDS.time():
-            for _ in range(PASSES):
-                job = self.jobs.get(key)
-                if job is None:
-                    self._memories.pop(key, None)
-                    self.queue.forget(key)
+            while (job := self.jobs.get(key)) is not None:
+                if not await self._guarded(job, settling):
                     return
-                if not await self._guarded(job):
-                    return
-            raise UnsettledError(f"{key[0]}/{key[1]} is not settled after {PASSES} passes")
+            # All that this process remembers of a job by its key goes with it.
+            self._memories.pop(key, None)
+            self.queue.forget(key)
 
-    async def _guarded(self, job: DeepSpeedJob) -> bool:
+    async def _guarded(self, job: DeepSpeedJob, settling: Settling) -> bool:
         """Make one pass; whether another is due at once."""
         memory = self._memory(job)
         if job.metadata.deletion_timestamp is not None or memory.namespace_terminating:
@@ -99,9 +93,9 @@ class Executor:
             if is_unread(job) and memory.facts.aside is None:
                 await self.creation.read_again(job)
                 return True
-            return await self._pass(job, memory)
+            return await self._pass(job, memory, settling)
         except JobChangedError:
-            return True
+            pass  # what the cache knows now has put the job back into the queue
         except TryAgainSoonError as obstacle:
             _log.info("%s/%s waits: %s", job.metadata.namespace, job.metadata.name, obstacle)
             self.queue.add_after(job_key(job), SOON)
@@ -113,30 +107,40 @@ class Executor:
         except Exception as error:
             message = f"The operator could not go on and tries again: {type(error).__name__}: {error}"
             message += ". If this stays, its log says where it comes from."
-            self.events.record(job, [JobEvent("Warning", "ReconcileError", message)])
+            # Events last an hour: what stays is told once in each.
+            occurrence = f"{job.metadata.generation} {now():%Y-%m-%d %H}"
+            self.events.record(job, [JobEvent("Warning", "ReconcileError", message)], occurrence)
             raise
         return False
 
-    async def _pass(self, job: DeepSpeedJob, memory: JobMemory) -> bool:
+    async def _pass(self, job: DeepSpeedJob, memory: JobMemory, settling: Settling) -> bool:
         self.leadership.check()
         job = memory.whole(job)
+        self._tell(job, memory)
         outcome = self._decide(job, memory)
         begun = outcome.status.attempt != job.status.attempt
         if outcome.status != job.status:
+            memory.untold = outcome
             job = await self._write_status(job, memory, outcome.status)
-        self.events.record(job, outcome.events)
+        self._tell(job, memory)
         if self._superseded(job):
-            return True
-        again = begun  # what was begun goes on before other jobs' turn, while what was written is known to be true
-        for kind, group in groupby(outcome.actions, type):
-            actions = list(group)
-            if kind in get_args(Question):
-                again = True
-                for question in cast("list[Question]", actions):
-                    await self.questions.answer(job, memory, question)
-            elif not await self._do(job, memory, actions):
+            return False  # what came after our write has put the job back into the queue
+        questions = [each for each in outcome.actions if isinstance(each, Question)]
+        for _, group in groupby((each for each in outcome.actions if not isinstance(each, Question)), type):
+            if not await self._do(job, memory, list(group)):
                 return True
-        return again
+        if questions:
+            settling.check(questions)
+            await self.questions.answer_all(job, memory, questions)
+            settling.answered(questions)
+        # What was begun goes on before other jobs' turn, while what was written is known to be true.
+        return begun or bool(questions)
+
+    def _tell(self, job: DeepSpeedJob, memory: JobMemory) -> None:
+        """Tell what the job's status, as it is written, is news of."""
+        outcome, memory.untold = memory.untold, None
+        if outcome is not None and outcome.status == job.status:
+            self.events.record(job, outcome.events, job.metadata.resource_version)
 
     def _decide(self, job: DeepSpeedJob, memory: JobMemory) -> Outcome:
         moment = now()
@@ -169,8 +173,7 @@ class Executor:
                 raise TryAgainSoonError("its status could not be written") from error
             raise
         if status.attempt != job.status.attempt:
-            memory.begun_attempt = status.attempt
-            memory.ensured.clear()
+            memory.begin(status.attempt)
         memory.facts = replace(memory.facts, status_written_at=now())
         result = self.bodies.job(written)
         memory.written = memory.kept = None
@@ -178,7 +181,7 @@ class Executor:
             memory.written, memory.kept = status, result.status
             self._note_pruned(body["status"], written.get("status", {}))
         self.jobs.put(result)
-        self.creation.written(result)
+        memory.note_written(result)
         return memory.whole(result)
 
     def _superseded(self, job: DeepSpeedJob) -> bool:
@@ -216,7 +219,7 @@ class Executor:
                 await ensure(self.client, job, memory, manifest, doubted=doubted)
             case CreatePods(_, pods):
                 memory.facts = replace(memory.facts, refusal=None)
-                await self.creation.create(job, pods)
+                await self.creation.create(job, pods, confirmed=memory.just_written(job))
                 memory.refusals = 0
                 created = {pod["metadata"]["name"] for pod in pods}
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing - created)

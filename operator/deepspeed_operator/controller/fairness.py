@@ -24,6 +24,10 @@ class Turns(Generic[Item]):
     def __contains__(self, item: tuple[str, Item]) -> bool:
         return item[1] in self._lines.get(item[0], {})
 
+    def count(self, namespace: str) -> int:
+        """Return how many items of the namespace wait."""
+        return len(self._lines.get(namespace, ()))
+
     def add(self, namespace: str, item: Item) -> None:
         """Put the item at the end of its namespace's line, unless it is in there."""
         self._lines.setdefault(namespace, {}).setdefault(item)

@@ -90,6 +90,8 @@ class JobFeed:
                 if not metadata:
                     self._take(key, item)
         self._cache.retain(namespace, present, int(version))
+        gone = {key for key in self._unreadable if namespace in {None, key[0]} and key not in present}
+        self._note_unreadable(*gone, unreadable=False)
 
     def _take(self, key: Key, body: Json) -> None:
         try:
@@ -101,8 +103,8 @@ class JobFeed:
         else:
             self._note_unreadable(key, unreadable=False)
 
-    def _note_unreadable(self, key: Key, *, unreadable: bool) -> None:
-        (self._unreadable.add if unreadable else self._unreadable.discard)(key)
+    def _note_unreadable(self, *keys: Key, unreadable: bool) -> None:
+        (self._unreadable.update if unreadable else self._unreadable.difference_update)(keys)
         INVALID_JOBS.set(len(self._unreadable))
 
 

@@ -1,17 +1,19 @@
 """What this process remembers of a job besides the caches. All of it can be asked for again."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import uniform
 from typing import Literal
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import DeepSpeedJobStatus
-from deepspeed_operator.controller.clock import now
+from deepspeed_operator.controller.clock import now, steady
+from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.observed import Facts, Refusal
 
 FIRST_RETRY = timedelta(seconds=5)
 LONGEST_RETRY = timedelta(minutes=5)
+CONFIRMED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,23 @@ class JobMemory:
     # The last status, and what the API server kept of it, where that is less: an older CRD does not know all fields.
     written: DeepSpeedJobStatus | None = None
     kept: DeepSpeedJobStatus | None = None
+    untold: Outcome | None = None  # whose status is being written: where the answer is lost, its events are not
+    _written_version: tuple[str, float] = ("", 0.0)
+
+    def begin(self, attempt: int | None) -> None:
+        """Forget what was about the attempt before."""
+        self.begun_attempt = attempt
+        self.ensured.clear()
+        self.facts = replace(self.facts, confirmed_missing=frozenset())
+
+    def note_written(self, job: DeepSpeedJob) -> None:
+        """Note a job as our own write returned it: it was there, with no other change, when that was answered."""
+        self._written_version = job.metadata.resource_version, steady()
+
+    def just_written(self, job: DeepSpeedJob) -> bool:
+        """Whether that was a moment ago; it counts once."""
+        (version, at), self._written_version = self._written_version, ("", 0.0)
+        return version == job.metadata.resource_version and steady() - at < CONFIRMED_SECONDS
 
     def whole(self, job: DeepSpeedJob) -> DeepSpeedJob:
         """Return the job with the status that was written, if it has what was kept of it."""

@@ -60,8 +60,15 @@ class Questions:
     async def close(self) -> None:
         await self._agents.close()
 
+    async def answer_all(self, job: DeepSpeedJob, memory: JobMemory, questions: Iterable[Question]) -> None:
+        """Put the answers into the job's facts, or raise what came in the way of the first."""
+        answers = (self.answer(job, memory, each) for each in questions)
+        for failure in await asyncio.gather(*answers, return_exceptions=True):
+            if failure is not None:
+                raise failure
+
     async def answer(self, job: DeepSpeedJob, memory: JobMemory, question: Question) -> None:
-        """Put the answer into the job's facts."""
+        """Put the answer into the job's facts, in one step once it is there: others are answered meanwhile."""
         match question:
             case ReadConfigMap(name):
                 live = await read(self._client, CONFIG_MAPS, job.metadata.namespace, name)
@@ -72,7 +79,8 @@ class Questions:
                 answer = await self._verdicts.of(job.metadata.namespace, question)
                 memory.facts = replace(memory.facts, judged=answer)
             case TryPod():
-                memory.facts = replace(memory.facts, trial=await self._trials.ask(job.metadata.namespace, question))
+                trial = await self._trials.ask(job.metadata.namespace, question)
+                memory.facts = replace(memory.facts, trial=trial)
             case FindGpus(wanted):
                 kinds = wanted.kinds(await self._nodes.all())
                 memory.facts = replace(memory.facts, gpus=FoundGpus(wanted, kinds, now()))

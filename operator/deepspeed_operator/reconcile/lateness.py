@@ -36,22 +36,21 @@ def lateness(observed: Observed, gang: Gang) -> tuple[bool, datetime | None]:
     return late, observed.now + _LATE if late else late_at
 
 
-def without_volumes(observed: Observed, gang: Gang) -> Verdict | ReadConfigMap | None:
-    """Return what the first late pod that is being set up may lack, or the question to ask first."""
+def without_volumes(observed: Observed, gang: Gang) -> Verdict | tuple[ReadConfigMap, ...] | None:
+    """Return what the first late pod that is being set up may lack, or the questions to ask first."""
     being_set_up = [pod for _, pod in sorted(gang.pods.items()) if pod.stage is Stage.BEING_SET_UP]
     pod = next((pod for pod in being_set_up if pod.since + _LATE <= observed.now), None)
     if pod is None:
         return said_before(observed, Reason.VOLUMES_NOT_READY) if being_set_up else None
-    unsure: list[str] = []
-    for kind, name in dict.fromkeys(_needed(observed.job.spec)):
-        if kind != "ConfigMap":
-            unsure.append(f"{kind} {name}")
-            continue
-        content = as_of_now(observed, name)
-        if isinstance(content, ReadConfigMap):
-            return content
-        if content.data is None:
+    needed = dict.fromkeys(_needed(observed.job.spec))
+    contents = {name: as_of_now(observed, name) for kind, name in needed if kind == "ConfigMap"}
+    questions = tuple(each for each in contents.values() if isinstance(each, ReadConfigMap))
+    if questions:
+        return questions
+    for name, content in contents.items():
+        if not isinstance(content, ReadConfigMap) and content.data is None:
             return _waits(pod, f"its volumes: there is no ConfigMap {name}; create it.")
+    unsure = [f"{kind} {name}" for kind, name in needed if kind != "ConfigMap"]
     if not unsure:
         return None
     missing = f"its volumes, or for its image where Kubernetes is older than 1.36: {', '.join(unsure)} may be missing"

@@ -5,7 +5,7 @@ from typing import Final
 
 from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
 from deepspeed_operator.api.transport import Transport
-from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome, ReadConfigMap
+from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome
 from deepspeed_operator.reconcile.conditions import Reason, Verdict, condition, is_true, sentence
 from deepspeed_operator.reconcile.engine import ask_engine, with_engine
 from deepspeed_operator.reconcile.failure import failed_since, first_failure, gone_pods, headline, of_a_stuck_pod
@@ -156,8 +156,8 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
             actions = (*actions, *made)
     actions = (*actions, *addresses(observed, gang, installation, doubted=late))
     lacking = without_volumes(observed, gang) if verdict is None else None
-    if isinstance(lacking, ReadConfigMap):
-        return unchanged(observed, *actions, lacking)
+    if isinstance(lacking, tuple):
+        return unchanged(observed, *actions, *lacking)
     verdict = _steady(observed, gang, verdict or lacking or unheard_of(observed, gang))
     return state(observed, verdict, gang=gang, actions=actions, check_at=min(until, look_at or until))
 

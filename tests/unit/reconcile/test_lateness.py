@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import ConditionType
+from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.observed import AgentReport, Facts
 from tests.unit.reconcile.simulation import Simulation, job
 from tests.unit.reconcile.test_life_of_a_job import running, started
@@ -66,6 +67,16 @@ def test_a_pod_that_is_made_anew_finds_what_was_deleted(lost: tuple[str, str]) -
     simulation.settle()
     assert lost in simulation.objects
     assert simulation.writes[-1] == "pod pretrain-1-1"
+
+
+def test_the_config_maps_that_late_pods_may_lack_are_asked_for_together() -> None:
+    names = [f"map-{number}" for number in range(14)]
+    simulation = being_set_up(*({"name": name, "configMap": {"name": name}} for name in names))
+    simulation.config_maps.update({name: {"key": "value"} for name in names[:-1]})
+    simulation.wait(20)
+    passes = [[each.name for each in simulation.step().actions if isinstance(each, ReadConfigMap)] for _ in range(3)]
+    assert [asked for asked in passes if asked] == [names]
+    assert "there is no ConfigMap map-13" in simulation.condition(ConditionType.READY).message
 
 
 @pytest.mark.parametrize("fields", [{}, {"node": "node0"}, {"node": "node0", "waiting_reason": "ErrImagePull"}])

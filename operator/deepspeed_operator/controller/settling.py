@@ -1,0 +1,42 @@
+"""Whether the questions about a job come to an end: each pass must ask something that has not just been answered."""
+
+from collections.abc import Sequence
+
+from deepspeed_operator.controller.clock import steady
+from deepspeed_operator.reconcile.actions import JudgeRun, Question, TryPod
+
+# No answer is outdated sooner: a question that is asked again within this time was answered in vain.
+LASTS_SECONDS = 1.0
+
+
+class UnsettledError(Exception):
+    """The reconciler asks what it was just told: a defect, made visible on the job."""
+
+
+class Settling:
+    """The answered questions of one piece of work."""
+
+    def __init__(self) -> None:
+        self._answered: list[tuple[object, float]] = []  # and when
+
+    def check(self, questions: Sequence[Question]) -> None:
+        """Raise UnsettledError if none of the questions is news."""
+        since = steady() - LASTS_SECONDS
+        known = [each for each, at in self._answered if at > since]
+        if all(_identity(each) in known for each in questions):
+            kinds = ", ".join(sorted({type(each).__name__ for each in questions}))
+            raise UnsettledError(f"{kinds} is asked again right after it was answered")
+
+    def answered(self, questions: Sequence[Question]) -> None:
+        self._answered += [(_identity(each), steady()) for each in questions]
+
+
+def _identity(question: Question) -> object:
+    """Return by what a question is known to be the same: what it carries along may be large, or differ by a clock."""
+    match question:
+        case JudgeRun():
+            return JudgeRun, question.digest
+        case TryPod():
+            return TryPod, question.pod_digest
+        case _:
+            return question
