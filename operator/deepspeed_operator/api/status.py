@@ -181,6 +181,9 @@ class DeepSpeedJobStatus(Model):
     attempt: int | None = Field(
         default=None, description="Number of the current attempt; grows over all runs of the job, from 1."
     )
+    kept_from: int | None = Field(
+        default=None, description="The earliest attempt whose ConfigMap may still be there. Absent: the first."
+    )
     start_time: str | None = Field(
         default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run began."
     )

@@ -97,10 +97,8 @@ async def _adjust(client: Client, job: DeepSpeedJob, resource: Resource, live: J
                 raise refused(error) from error
 
 
-async def remove_config_map(client: Client, job: DeepSpeedJob, memory: JobMemory, name: str) -> None:
+async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> None:
     """Delete an attempt's ConfigMap, if it is the job's."""
-    if name in memory.removed:
-        return
     live = await read(client, CONFIG_MAPS, job.metadata.namespace, name)
     if live is not None and owner(live, job) is Owner.OURS:
         try:
@@ -108,7 +106,6 @@ async def remove_config_map(client: Client, job: DeepSpeedJob, memory: JobMemory
         except ApiError as error:
             if error.status not in {404, 409}:
                 raise
-    memory.removed.add(name)
 
 
 async def read(client: Client, resource: Resource, namespace: str, name: str) -> Json | None:

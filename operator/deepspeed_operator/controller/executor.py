@@ -35,7 +35,7 @@ from deepspeed_operator.controller.settling import Settling
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,
-    DeleteConfigMap,
+    DeleteConfigMaps,
     DeletePod,
     Ensure,
     JobEvent,
@@ -223,8 +223,10 @@ class Executor:
                 memory.refusals = 0
                 created = {pod["metadata"]["name"] for pod in pods}
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing - created)
-            case DeleteConfigMap(name):
-                await remove_config_map(self.client, job, memory, name)
+            case DeleteConfigMaps(attempt, names):
+                for name in names:
+                    await remove_config_map(self.client, job, name)
+                memory.facts = replace(memory.facts, kept_from=attempt)
             case _:
                 raise TypeError(f"not an action to do one by one: {action}")
 

@@ -11,7 +11,7 @@ from deepspeed_operator.controller.clock import now, steady
 from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.observed import Facts, Refusal
 
-FIRST_RETRY = timedelta(seconds=5)
+FIRST_RETRY = timedelta(seconds=30)  # a quota is freed by people, and by jobs that end
 LONGEST_RETRY = timedelta(minutes=5)
 CONFIRMED_SECONDS = 1.0
 
@@ -31,7 +31,6 @@ class JobMemory:
     uid: str
     facts: Facts = field(default_factory=Facts)
     ensured: dict[tuple[str, str], Ensured] = field(default_factory=dict[tuple[str, str], Ensured])  # by kind, name
-    removed: set[str] = field(default_factory=set[str])  # ConfigMaps of earlier attempts
     begun_attempt: int | None = None  # recorded by this process, so that its children cannot exist before
     refusals: int = 0
     namespace_terminating: bool = False

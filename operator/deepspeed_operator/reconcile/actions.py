@@ -126,14 +126,15 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteConfigMap:
-    """Delete an earlier attempt's ConfigMap; none of that name is as good."""
+class DeleteConfigMaps:
+    """Delete ConfigMaps of earlier attempts, where there are such, and fill `facts.kept_from` with this attempt."""
 
-    name: str
+    attempt: int
+    names: tuple[str, ...]
 
 
 Question = ReadConfigMap | FindGpus | JudgeRun | TryPod | ReadAgent | CorrectPlan | ForeseePlan | ConfirmMissing
-Action = Question | Ensure | CreatePods | DeletePod | DeleteConfigMap
+Action = Question | Ensure | CreatePods | DeletePod | DeleteConfigMaps
 
 
 @dataclass(frozen=True, slots=True)

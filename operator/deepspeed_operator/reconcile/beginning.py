@@ -110,7 +110,7 @@ def begin_attempt(
     events: tuple[JobEvent, ...] = (),
     run: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Record the next attempt. Its children are made, and the last one's removed, once this is written."""
+    """Record the next attempt. Its children are made, and the earlier ones' removed, once this is written."""
     begun = _begun(observed)
     attempt = begun["attempt"]
     pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"

@@ -78,7 +78,7 @@ def parsed(text: str, whose: str) -> Configuration | Unusable:
 def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Verdict | None:
     """Return the configuration that the run was accepted with, whatever its source says now.
 
-    Where the source has changed, the ConfigMaps of this attempt and of the one before it still have it.
+    Where the source has changed, the ConfigMap of this attempt has it, or that of the last one that made any.
     """
     status, job = observed.job.status, observed.job.metadata
     if status.config_digest is None:
@@ -87,7 +87,7 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
     if isinstance(now, ReadConfigMap) or (isinstance(now, Configuration) and now.digest == status.config_digest):
         return now
     assert status.attempt is not None, "a digest is recorded together with an attempt"
-    for attempt in range(status.attempt, max(status.attempt - 2, 0), -1):
+    for attempt in range(status.attempt, (status.kept_from or 1) - 1, -1):
         name = content_name(job.name, job.uid, attempt)
         kept = observed.facts.config_maps.get(name)
         if kept is None:

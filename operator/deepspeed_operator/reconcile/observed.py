@@ -128,6 +128,7 @@ class Facts:
     foreseen: ForeseenPlan | None = None
     confirmed_missing: frozenset[str] = frozenset()  # pods that a GET did not find
     aside: SetAside | None = None  # the job is not to be looked into for now
+    kept_from: int | None = None  # the attempt before which none has a ConfigMap any more
     status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
 
 

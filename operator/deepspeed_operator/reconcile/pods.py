@@ -59,6 +59,8 @@ class PodView:
     ready: bool  # the trainer: sidecars and readiness gates keep no ranks from running
     since: datetime  # when it was first seen at this stage: nodes have clocks of their own
     deleted_at: datetime | None
+    grace_ends: datetime | None  # of one that was deleted: when its node kills what still runs
+    lost_since: datetime | None  # when its node ceased to tell of it
     reason: str  # the pod's own, such as Evicted
     message: str
     unschedulable: str | None  # the scheduler's words
@@ -127,6 +129,7 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
     set_up = phase != "Pending" or conditions.get("PodReadyToStartContainers", {}).get("status") != "False"
     trainer_ended = _termination(of_trainer.get("state", {}))
     failed_init = _failed_init(status) if trainer_ended is None else None
+    lost_since = _lost_since(conditions.get("Ready", {}), now)
     waiting = _waiting([*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])])
     return PodView(
         namespace=metadata["namespace"],
@@ -141,9 +144,11 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         node=spec.get("nodeName"),
         address=status.get("podIP"),
         phase=phase,
-        ready=of_trainer.get("ready", False) and not _lost_with_its_node(conditions.get("Ready", {})),
+        ready=of_trainer.get("ready", False) and lost_since is None,
         since=now,
         deleted_at=_deleted_at(metadata),
+        grace_ends=moment(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
+        lost_since=lost_since,
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         unschedulable=scheduled.get("message", "") if unscheduled else None,
@@ -177,9 +182,11 @@ def _trainer(containers: list[Mapping[str, Any]]) -> str:
     raise ValueError("no container of this pod has our index")
 
 
-def _lost_with_its_node(ready: Mapping[str, Any]) -> bool:
+def _lost_since(ready: Mapping[str, Any], now: datetime) -> datetime | None:
     """Only the node controller, which cannot see into the pod, says False without a reason."""
-    return ready.get("status") == "False" and not ready.get("reason")
+    if ready.get("status") != "False" or ready.get("reason"):
+        return None
+    return moment(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else now
 
 
 def _termination(state: Mapping[str, Any]) -> Termination | None:

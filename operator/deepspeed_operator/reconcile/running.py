@@ -21,11 +21,14 @@ from deepspeed_operator.reconcile.starting import (
     ask_agent,
     children,
     deadline,
+    deadline_passed,
     not_running_in_time,
     obstacle,
+    outdated,
 )
 from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
 from deepspeed_operator.reconcile.transport import News, at_the_end, news, reported
+from deepspeed_operator.reconcile.waiting import waiting_for
 from deepspeed_operator.render.installation import Installation
 
 _REFUSALS: Final[dict[str, State]] = {Reason.NAME_CONFLICT: State.INVALID, Reason.PODS_REFUSED: State.STARTING}
@@ -41,7 +44,10 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     if gang.all_succeeded:
         return complete(observed, gang)
     if _given_back(observed, gang):
-        return unchanged(observed, *delete((*gang.pods.values(), *gang.late)))
+        if deadline_passed(observed, gang):
+            return fail(observed, gang, not_running_in_time(observed, gang))
+        given_back = delete((*gang.pods.values(), *gang.late))
+        return unchanged(observed, *given_back, check_at=deadline(observed, gang))
     if gang.failed:
         settled_at = failed_since(gang) + SETTLE
         if gang.all_finished or observed.now >= settled_at:
@@ -107,7 +113,7 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
         if unconfirmed:
             return unchanged(observed, ConfirmMissing(unconfirmed))
         return fail(observed, gang, gone_pods(gang))
-    actions = (*delete(gang.late), *addresses(observed, gang, installation))
+    actions = (*delete(gang.late), *addresses(observed, gang, installation), *outdated(observed, gang))
     question = ask_agent(observed, gang) or ask_plan(observed, gang) or ask_engine(observed, gang)
     if question:
         return unchanged(observed, *actions, *question)
@@ -136,11 +142,9 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     until = deadline(observed, gang)
     if observed.now >= until:
         return fail(observed, gang, not_running_in_time(observed, gang))
-    refused = _refused(observed, gang)
-    if refused is not None:
-        return refused
-    if gang.missing and gang.old_pods_that_may_write:
-        return state(observed, _waiting_for(gang), gang=gang, actions=removals, check_at=until)
+    held = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
+    if held is not None:
+        return held
     actions: tuple[Action, ...] = removals
     world = observed.job.status.world
     assert world is not None, "the world is recorded together with the attempt"
@@ -181,6 +185,16 @@ def _refused(observed: Observed, gang: Gang) -> Outcome | None:
     return state(observed, verdict, actions=delete((*made, *gang.late)), check_at=check_at)
 
 
+def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome | None:
+    if not (gang.missing and gang.old_pods_that_may_write):
+        return None
+    removals, until = delete(gang.late), deadline(observed, gang)
+    if removals:
+        return unchanged(observed, *removals, check_at=until)  # how long they have is known once they are deleted
+    verdict, look_at = waiting_for(observed, gang)
+    return state(observed, verdict, gang=gang, check_at=min(until, look_at or until))
+
+
 def _given_back(observed: Observed, gang: Gang) -> bool:
     """Whether the attempt's pods end because others were refused: how they end is no result.
 
@@ -205,15 +219,6 @@ def _steady(observed: Observed, gang: Gang, verdict: Verdict | None) -> Verdict:
     if verdict.reason == Reason.IMAGE_PULL_FAILED and before is not None and before.reason == verdict.reason:
         return Verdict(verdict.state, verdict.reason, before.message)
     return verdict
-
-
-def _waiting_for(gang: Gang) -> Verdict:
-    old = gang.old_pods_that_may_write
-    where = ", ".join(f"{pod.name} on node {pod.node or '?'}" for pod in old[:5])
-    more = f" and {len(old) - 5} more" if len(old) > 5 else ""
-    words = f"Attempt {gang.attempt} begins when the old pods have ended, so that no two write: {where}{more}."
-    words += " If a node is gone for good, delete it: kubectl delete node NODE."
-    return Verdict(State.STARTING, Reason.WAITING_FOR_OLD_PODS, words)
 
 
 def _all_run(observed: Observed) -> Verdict:

@@ -10,7 +10,7 @@ from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,
-    DeleteConfigMap,
+    DeleteConfigMaps,
     Ensure,
     ReadAgent,
     ReadConfigMap,
@@ -60,12 +60,15 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
     if wrong is not None:
         return wrong
     pods = CreatePods(gang.attempt, tuple(attempt.pod(index) for index in gang.missing))
-    old = (
-        (DeleteConfigMap(content_name(gang.job, observed.job.metadata.uid, gang.attempt - 1)),)
-        if gang.attempt > 1
-        else ()
-    )
-    return (*needed, pods, *old)
+    return (*needed, pods, *outdated(observed, gang))
+
+
+def outdated(observed: Observed, gang: Gang) -> tuple[Action, ...]:
+    """Return the deletion of what earlier attempts have left, once this one's ConfigMap and pods are there."""
+    name, uid = gang.job, observed.job.metadata.uid
+    first = max(observed.job.status.kept_from or 1, observed.facts.kept_from or 1)
+    names = tuple(content_name(name, uid, attempt) for attempt in range(first, gang.attempt))
+    return (DeleteConfigMaps(gang.attempt, names),) if names else ()
 
 
 def _made_wrong(observed: Observed, installation: Installation) -> Verdict | None:
@@ -172,7 +175,8 @@ def not_running_in_time(observed: Observed, gang: Gang) -> Failure:
     seconds, culprit = observed.job.spec.startup_deadline_seconds, held_up(gang)
     world = observed.job.status.world
     assert world is not None, "the world is recorded together with the attempt"
-    known = obstacle(gang, world) or said_before(observed, Reason.VOLUMES_NOT_READY) or unheard_of(observed, gang)
+    said = said_before(observed, Reason.VOLUMES_NOT_READY, Reason.PODS_REFUSED)
+    known = obstacle(gang, world) or said or unheard_of(observed, gang)
     if known is not None:
         why = known.message
     elif gang.missing:

@@ -64,6 +64,8 @@ def state(
             ),
         }
     )
+    if after != before and observed.facts.kept_from is not None:
+        after = after.model_copy(update={"kept_from": observed.facts.kept_from})
     if gang is not None and gang.workers != before.workers:
         written = observed.facts.status_written_at
         due = None if written is None else written + COUNTERS_EVERY

@@ -16,7 +16,7 @@ from deepspeed_operator.reconcile.actions import (
     ConfirmMissing,
     CorrectPlan,
     CreatePods,
-    DeleteConfigMap,
+    DeleteConfigMaps,
     DeletePod,
     Ensure,
     FindGpus,
@@ -48,6 +48,7 @@ from deepspeed_operator.reconcile.reconciler import reconcile
 from deepspeed_operator.render.installation import Installation
 
 INSTALLATION = Installation("UEsFBg==", "worker:1", "0.19.8", worker_accelerator=NVIDIA_GPU)
+GRACE = timedelta(seconds=30)
 CONFIG = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2}
 
 
@@ -213,11 +214,13 @@ class Simulation:
                 pod = self.pods[name]
                 assert pod.uid == uid
                 if version in {None, pod.resource_version}:
-                    self.pods[name] = replace(pod, deleted_at=self.now)
+                    self.pods[name] = replace(pod, deleted_at=self.now, grace_ends=self.now + GRACE)
                     self.writes.append(f"delete {name}")
-            case DeleteConfigMap(name):
-                if self.config_maps.pop(name, None) is not None:
-                    self.writes.append(f"delete ConfigMap/{name}")
+            case DeleteConfigMaps(attempt, names):
+                for name in names:
+                    if self.config_maps.pop(name, None) is not None:
+                        self.writes.append(f"delete ConfigMap/{name}")
+                self.facts = replace(self.facts, kept_from=attempt)
 
     def _foresee(self, asked: ForeseePlan) -> Foreseen:
         self.foresights += 1
