@@ -1,7 +1,8 @@
 """How long a good job takes to run beside another tenant's hostile ones, over how long it takes by itself.
 
 The hostile jobs are those of tests/faults/hostile.py: large, deep, many and odd ones, all at once, and one
-that is edited 20 times a second. Their namespace has a quota of pods, as one that is shared has. Pods run on simulated nodes.
+that is edited 20 times a second. Their namespace has a quota of pods, as one that is shared has. Pods run on simulated
+nodes.
 
     uv run python -m bench.hostile [--rounds 5] [--update]
 
@@ -28,6 +29,7 @@ from tests.cluster.cluster import Cluster
 from tests.faults.hostile import KINDS, job
 from tests.faults.jobs import Jobs
 from tests.faults.replica import Replica, eventually, processes_of
+from tests.faults.simulated import simulated_nodes
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "security.md"
@@ -205,9 +207,8 @@ def main() -> None:
     given = parser.parse_args()
     cluster = Cluster()
     cluster.up()
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
-    cluster.kwok(nodes=5)
-    idle, beside = Bench(cluster, given.rounds).run()
+    with simulated_nodes(cluster):
+        idle, beside = Bench(cluster, given.rounds).run()
     print(table(idle, beside))
     if given.update:
         write_page(idle, beside)

@@ -1,44 +1,23 @@
 """An operator process in front of the real API server, with a proxy between them; pods run on simulated nodes."""
 
-import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cluster.api import ApiError
 from tests.cluster.cluster import Cluster
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Proxy
-from tests.faults.replica import Replica, eventually
-
-ROOT = Path(__file__).parents[2]
-DEPLOYMENTS = "/apis/apps/v1/deployments?labelSelector=app.kubernetes.io%2Fname%3Ddeepspeed-operator"
-PODS = "/api/v1/pods?labelSelector=app.kubernetes.io%2Fname%3Ddeepspeed-operator"
+from tests.faults.replica import Replica
+from tests.faults.simulated import simulated_nodes
 
 
 @pytest.fixture(scope="package")
 def simulated(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with our kind, simulated nodes, and no installed operator at work."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
-    cluster.kwok(nodes=5)
-    installed: list[Any] = cluster.api.request("GET", DEPLOYMENTS)["items"]
-    for deployment in installed:
-        _scale(cluster, deployment, 0)
-    eventually(lambda: not cluster.api.request("GET", PODS)["items"], 60)
-    yield cluster
-    cluster.kwok_stop()
-    for deployment in installed:
-        _scale(cluster, deployment, deployment["spec"]["replicas"])
-
-
-def _scale(cluster: Cluster, deployment: Any, replicas: int) -> None:
-    where = deployment["metadata"]
-    path = f"/apis/apps/v1/namespaces/{where['namespace']}/deployments/{where['name']}"
-    with contextlib.suppress(ApiError):  # it was uninstalled meanwhile
-        cluster.api.request("PATCH", path, {"spec": {"replicas": replicas}})
+    with simulated_nodes(cluster) as prepared:
+        yield prepared
 
 
 @pytest.fixture

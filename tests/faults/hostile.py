@@ -82,11 +82,11 @@ KINDS: Final = (
         lambda: [job("long-names", template=_trainer(env=_environment(f"NCCL_{n:04}" * 100 for n in range(1000))))],
     ),
     Hostile(
-        "12 suspended jobs with 400,000 empty objects each (1.2 MB)",
-        lambda: [job(f"wide-{n}", suspend=True, template=_template(x=[{}] * 400_000)) for n in range(12)],
+        "12 suspended jobs with 100,000 empty objects each",
+        lambda: [job(f"wide-{n}", suspend=True, template=_template(x=[{}] * 100_000)) for n in range(12)],
     ),
-    Hostile("a template 9,000 objects deep", lambda: [job("deep-template", template=_template(x=_nested(9_000)))]),
-    Hostile("a dsConfig 9,000 objects deep", lambda: [job("deep-config", dsConfig=_nested(9_000))]),
+    Hostile("a template 3,000 objects deep", lambda: [job("deep-template", template=_template(x=_nested(3_000)))]),
+    Hostile("a dsConfig 3,000 objects deep", lambda: [job("deep-config", dsConfig=_nested(3_000))]),
     Hostile(
         "a dsConfig with 40,000 unknown keys",
         lambda: [job("keys", dsConfig={f"train_batch_sizes_{n}": n for n in range(40_000)})],

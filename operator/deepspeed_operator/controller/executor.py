@@ -24,6 +24,7 @@ from deepspeed_operator.controller.creation import JobChangedError, PodCreation
 from deepspeed_operator.controller.deletion import delete_pods
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.events import EventRecorder
+from deepspeed_operator.controller.fairness import Pace
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
 from deepspeed_operator.controller.marker import Marker
 from deepspeed_operator.controller.memory import JobMemory
@@ -70,18 +71,24 @@ class Executor:
     marker: Marker
     installation: Installation
     _memories: dict[Key, JobMemory] = field(default_factory=dict[Key, JobMemory])
+    _pace: Pace = field(default_factory=Pace)
     _pruned_noted: bool = False
 
     async def work(self, key: Key) -> None:
         """Reconcile the job until there is nothing left to do now."""
         settling = Settling()
         with RECONCILE_SECONDS.time():
-            while (job := self.jobs.get(key)) is not None:
+            while (job := await self._in_turn(key)) is not None:
                 if not await self._guarded(job, settling):
                     return
             # All that this process remembers of a job by its key goes with it.
             self._memories.pop(key, None)
             self.queue.forget(key)
+
+    async def _in_turn(self, key: Key) -> DeepSpeedJob | None:
+        """Return the job when its namespace has rested; None if it has gone."""
+        await self._pace.rested(key[0])
+        return self.jobs.get(key)
 
     async def _guarded(self, job: DeepSpeedJob, settling: Settling) -> bool:
         """Make one pass; whether another is due at once."""
@@ -144,8 +151,9 @@ class Executor:
 
     def _decide(self, job: DeepSpeedJob, memory: JobMemory) -> Outcome:
         moment = now()
-        pods = self.pods.of_job(job_key(job))
-        with DECIDE_SECONDS.time(), self.marker.on(job.metadata.uid):
+        metadata = job.metadata
+        with DECIDE_SECONDS.time(), self._pace.timed(metadata.namespace), self.marker.on(metadata.uid):
+            pods = self.pods.of_job(job_key(job))
             outcome = reconcile(Observed(job, pods, memory.facts, moment), self.installation)
         # Changes call for the next look; a wrong belief that none is to come must not last.
         due = RESYNC if outcome.check_at is None else (outcome.check_at - moment).total_seconds()

@@ -1,15 +1,19 @@
-"""Turns by namespace: what one namespace asks for, however much it is, does not delay another's first request."""
+"""Turns and rests by namespace: what one asks for, however much it is, does not delay another's first request."""
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
 
 # Of what the other namespaces leave, one may take three quarters: a newcomer finds some left.
 _SHARE = 0.75
+# What holds the event loop up for longer than this is followed by a rest: so many times as long.
+_SLOW_SECONDS = 0.01
+_REST = 3.0
 
 
 class Turns(Generic[Item]):
@@ -109,3 +113,28 @@ class Permits:
             if not turn.done():  # whoever waited was cancelled, and has not run since
                 self._shares.take(namespace)
                 turn.set_result(None)
+
+
+class Pace:
+    """A namespace whose jobs hold the event loop up gets no more than a quarter of its time."""
+
+    def __init__(self) -> None:
+        self._rested_at: dict[str, float] = {}
+
+    async def rested(self, namespace: str) -> None:
+        """Wait while the namespace rests; what is to be timed follows at once."""
+        while (pause := self._rested_at.get(namespace, 0.0) - time.monotonic()) > 0:  # noqa: ASYNC110 -- it may rest again
+            await asyncio.sleep(pause)
+
+    @contextlib.contextmanager
+    def timed(self, namespace: str) -> Generator[None]:
+        """Have the namespace rest if this takes long, awaiting nothing."""
+        begun = time.thread_time()
+        try:
+            yield
+        finally:
+            taken = time.thread_time() - begun
+            if taken > _SLOW_SECONDS:
+                self._rested_at[namespace] = time.monotonic() + _REST * taken
+            else:
+                self._rested_at.pop(namespace, None)

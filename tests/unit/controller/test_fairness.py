@@ -1,8 +1,13 @@
 """Permits: shared by the namespaces that want one."""
 
 import asyncio
+import time
 
-from deepspeed_operator.controller.fairness import Permits, Shares
+import pytest
+
+from deepspeed_operator.controller import fairness
+from deepspeed_operator.controller.fairness import Pace, Permits, Shares
+from tests.unit.controller.test_judges import compute
 
 
 def test_a_namespace_leaves_some_to_those_who_have_none() -> None:
@@ -55,3 +60,25 @@ def test_a_cancelled_one_keeps_no_place() -> None:
             pass
 
     asyncio.run(run())
+
+
+def test_a_namespace_that_holds_the_loop_up_rests_and_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fairness, "_SLOW_SECONDS", 0.0)
+    decided: list[str] = []
+
+    async def decide(pace: Pace, namespace: str) -> None:
+        await pace.rested(namespace)
+        with pace.timed(namespace):
+            compute(time.process_time() + 0.02)
+            decided.append(namespace)
+
+    async def run() -> None:
+        pace = Pace()
+        flood = asyncio.gather(*(decide(pace, "flood") for _ in range(3)))
+        await asyncio.sleep(0)
+        assert decided == ["flood"], "the others of it wait"
+        await asyncio.wait_for(decide(pace, "another"), 5)
+        await asyncio.wait_for(flood, 5)
+
+    asyncio.run(run())
+    assert sorted(decided) == ["another", "flood", "flood", "flood"]
