@@ -82,14 +82,14 @@ KINDS: Final = (
         lambda: [job("long-names", template=_trainer(env=_environment(f"NCCL_{n:04}" * 100 for n in range(1000))))],
     ),
     Hostile(
-        "12 suspended jobs with 100,000 empty objects each",
-        lambda: [job(f"wide-{n}", suspend=True, template=_template(x=[{}] * 100_000)) for n in range(12)],
+        "12 suspended jobs with 60,000 empty objects each",
+        lambda: [job(f"wide-{n}", suspend=True, template=_template(x=[{}] * 60_000)) for n in range(12)],
     ),
     Hostile("a template 3,000 objects deep", lambda: [job("deep-template", template=_template(x=_nested(3_000)))]),
     Hostile("a dsConfig 3,000 objects deep", lambda: [job("deep-config", dsConfig=_nested(3_000))]),
     Hostile(
-        "a dsConfig with 40,000 unknown keys",
-        lambda: [job("keys", dsConfig={f"train_batch_sizes_{n}": n for n in range(40_000)})],
+        "a dsConfig with 10,000 unknown keys",
+        lambda: [job("keys", dsConfig={f"train_batch_sizes_{n}": n for n in range(10_000)})],
     ),
     Hostile("a dsConfig with a key of 1 MB", lambda: [job("long-key", dsConfig={"train_batch_siz" * 70_000: 1})]),
     Hostile(
@@ -124,17 +124,17 @@ KINDS: Final = (
         lambda: [job("containers", template=_template(spec={"containers": [{"name": f"c{n}"} for n in range(5000)]}))],
     ),
     Hostile(
-        "10,000 volumes and their mounts",
+        "5,000 volumes and their mounts",
         lambda: [
             job(
                 "volumes",
                 template=_template(
                     spec={
-                        "volumes": [{"name": f"v{n}", "emptyDir": {}} for n in range(10_000)],
+                        "volumes": [{"name": f"v{n}", "emptyDir": {}} for n in range(5_000)],
                         "containers": [
                             {
                                 "name": "trainer",
-                                "volumeMounts": [{"name": f"v{n}", "mountPath": f"/v{n}"} for n in range(10_000)],
+                                "volumeMounts": [{"name": f"v{n}", "mountPath": f"/v{n}"} for n in range(5_000)],
                             }
                         ],
                     }
@@ -143,10 +143,10 @@ KINDS: Final = (
         ],
     ),
     Hostile(
-        "100 ConfigMaps of 1 MB that are run as files",
+        "50 ConfigMaps of 1 MB that are run as files",
         lambda: [
             each
-            for n in range(100)
+            for n in range(50)
             for each in (
                 _config_map(f"files-{n}", "x" * 1_000_000),
                 job(f"files-{n}", suspend=True, training={"script": "a.py", "files": {"configMap": f"files-{n}"}}),
@@ -160,5 +160,5 @@ KINDS: Final = (
         "a configuration of 1 MB of hjson", lambda: _from_config_map("hjson", "{\n" + "k: a # b\n" * 110_000 + "}")
     ),
     Hostile("a configuration of 9,000 brackets", lambda: _from_config_map("brackets", "[" * 9_000 + "]" * 9_000)),
-    Hostile("200 jobs of 4 pods", lambda: [job(f"many-{n}", 4) for n in range(200)]),
+    Hostile("100 jobs of 4 pods", lambda: [job(f"many-{n}", 4) for n in range(100)]),
 )

@@ -48,8 +48,11 @@ class Jobs:
     def create_job(self, body: Json) -> None:
         self.api.request("POST", self._jobs(), body, timeout=60)
 
+    def read(self, name: str = "pretrain") -> Json:
+        return self.api.request("GET", self._jobs(name))
+
     def status(self, name: str = "pretrain") -> Json:
-        return self.api.request("GET", self._jobs(name)).get("status", {})
+        return self.read(name).get("status", {})
 
     def condition(self, kind: str, name: str = "pretrain") -> Json:
         """Return a condition; nothing if it is not there yet."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.faults.conftest import ROOT
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Proxy
 from tests.faults.replica import Replica
+from tests.faults.simulated import ROOT
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deepspeedjobs.deepspeed-operator.dev"
 STATUS = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties"

@@ -5,6 +5,7 @@ process's modules. A worker answers one call after another, under limits that th
 CPU time ends the worker, whatever code it is in; one that exceeds its memory raises MemoryError.
 """
 
+import gc
 import logging
 import os
 import pickle
@@ -32,12 +33,12 @@ _log = logging.getLogger(__name__)
 class ForkServer:
     """The process that forks workers; nothing comes from its socket but the end, when it has gone."""
 
-    def __init__(self) -> None:
-        """Fork it; nothing but the main thread may run yet."""
+    def __init__(self, prepare: Callable[[], object] = bool) -> None:
+        """Fork it; nothing but the main thread may run yet. What `prepare` loads is there in each worker."""
         self.socket, theirs = socket.socketpair()
         if os.fork() == 0:
             self.socket.close()
-            _exit_after(partial(_fork_workers, theirs))
+            _exit_after(partial(_fork_workers, theirs, prepare))
         theirs.close()
         self.socket.setblocking(False)
 
@@ -61,10 +62,12 @@ def _exit_after(run: Callable[[], None]) -> None:
         os._exit(status)
 
 
-def _fork_workers(requests: socket.socket) -> None:
+def _fork_workers(requests: socket.socket, prepare: Callable[[], object]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; this process ends with the one that asks it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers leave nothing behind
     os.nice(NICENESS)
+    prepare()
+    gc.freeze()
     while True:
         asked, passed, _, _ = socket.recv_fds(requests, 1, 1)
         if not asked:

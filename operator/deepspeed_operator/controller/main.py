@@ -18,6 +18,7 @@ from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.prerequisites import wait_for_prerequisites
 from deepspeed_operator.controller.replica import Replica
 from deepspeed_operator.controller.settings import Settings, process_settings
+from deepspeed_operator.controller.verdicts import prepare
 
 # Together well below the 5 s within which a stopped replica has handed over.
 RELEASE_SECONDS = 2.0
@@ -37,7 +38,7 @@ def main() -> None:
     sys.setrecursionlimit(DEEPEST)
     gc.freeze()  # modules stay
     gc.set_threshold(OBJECTS_UNTIL_COLLECTION)
-    server = ForkServer()  # before there is a thread
+    server = ForkServer(prepare)  # before there is a thread
     sys.exit(uvloop.run(run(settings, server)))
 
 

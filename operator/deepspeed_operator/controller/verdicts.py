@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.judges import ExceededError, Judges
+from deepspeed_operator.dsconfig.judgement import Circumstances, judge
 from deepspeed_operator.plan.foresight import Foreseen, foreseen
 from deepspeed_operator.reconcile.actions import ForeseePlan, JudgeRun
 from deepspeed_operator.reconcile.admission import judge_run
@@ -59,6 +60,11 @@ class Verdicts:
             _log.warning("%s/%s is set aside: %s", namespace, question.observed.job.metadata.name, error)
             return _Remembered(JudgedRun(question.digest, aside), failures + 1)
         return _Remembered(JudgedRun(question.digest, found))
+
+
+def prepare() -> None:
+    """Load what judging needs, so that no job's budget pays for it: the schema of each DeepSpeed version."""
+    judge({"train_micro_batch_size_per_gpu": 1}, Circumstances(1))
 
 
 def foreseen_plan(asked: ForeseePlan) -> Foreseen | None:
