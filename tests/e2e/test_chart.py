@@ -140,6 +140,7 @@ def test_old_kubernetes_is_refused(helm: Path) -> None:
         ("create pods/exec", "no"),
         ("get secrets", "no"),
         ("list configmaps", "no"),
+        ("list resourcequotas", "yes"),
         ("get nodes", "no"),
         ("list nodes", "no"),
         ("list namespaces", "no"),

@@ -5,20 +5,78 @@ import time
 
 import pytest
 
+from deepspeed_operator.controller.quotas import SHARED_SECONDS as QUOTAS_SHARED_SECONDS
 from tests.faults.jobs import Jobs
-from tests.faults.proxy import Answer, Forward, Proxy, Request
-from tests.faults.replica import Replica
+from tests.faults.proxy import Answer, Forward, Interceptor, Proxy, Request, refusal
+from tests.faults.replica import Replica, eventually
 
 
-def test_a_quota_for_half_the_gang(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
-    jobs.create("resourcequotas", {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": "2"}}})
+def pods_created(requests: list[str]) -> Interceptor:
+    """Note what would create a pod."""
+
+    async def note(request: Request, forward: Forward) -> Answer:
+        if request.creates("pods"):
+            requests.append(request.path)
+        return await forward()
+
+    return note
+
+
+def with_quota(jobs: Jobs, pods: int) -> None:
+    jobs.create("resourcequotas", {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": str(pods)}}})
+    path = f"{jobs.path('resourcequotas')}/pods"
+    eventually(lambda: jobs.api.request("GET", path)["status"].get("used"), 20)
+
+
+def widen_quota(jobs: Jobs) -> None:
+    jobs.api.request("PATCH", f"{jobs.path('resourcequotas')}/pods", {"spec": {"hard": {"pods": "10"}}})
+
+
+def test_a_quota_for_half_the_gang_lets_no_pod_be_created(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
+    created: list[str] = []
+    proxy.intercept = pods_created(created)
+    with_quota(jobs, 2)
+    replica.start()
+    jobs.apply(nodes=4)
+    replica.eventually(lambda: jobs.condition("Accepted").get("reason") == "PodsRefused", 20)
+    lacking = "there is no room for all 4 pods: quota pods, pods: requested 4, used 0, limited 2"
+    assert lacking in jobs.condition("Accepted")["message"]
+    assert created == []
+    widen_quota(jobs)
+    replica.eventually(jobs.running, 60)
+    assert jobs.pod_names() == [f"pretrain-1-{index}" for index in range(4)]
+
+
+def test_a_resumed_gang_is_summed_too(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
+    replica.start()
+    jobs.apply(nodes=4)
+    replica.eventually(jobs.running, 30)
+    jobs.change(suspend=True)
+    replica.eventually(lambda: jobs.condition("Suspended").get("status") == "True", 30)
+    with_quota(jobs, 2)
+    time.sleep(QUOTAS_SHARED_SECONDS)
+    created: list[str] = []
+    proxy.intercept = pods_created(created)
+    jobs.change(suspend=False)
+    replica.eventually(lambda: jobs.condition("Ready").get("reason") == "PodsRefused", 20)
+    assert "there is no room for all 4 pods" in jobs.condition("Ready")["message"]
+    assert created == []
+    widen_quota(jobs)
+    replica.eventually(jobs.running, 60)
+
+
+def test_a_quota_that_is_not_summed_gives_back_half_the_gang(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
+    async def forbid_quotas(request: Request, forward: Forward) -> Answer:
+        return refusal(403, "Forbidden") if request.path.endswith("/resourcequotas") else await forward()
+
+    proxy.intercept = forbid_quotas
+    with_quota(jobs, 2)
     replica.start()
     jobs.apply(nodes=4)
     replica.eventually(lambda: jobs.condition("Ready").get("reason") == "PodsRefused", 20)
     assert "exceeded quota: pods" in jobs.condition("Ready")["message"]
     replica.eventually(lambda: jobs.pods() == [], 20)
-    path = f"{jobs.path('resourcequotas')}/pods"
-    jobs.api.request("PATCH", path, {"spec": {"hard": {"pods": "10"}}})
+    widen_quota(jobs)
     replica.eventually(jobs.running, 60)
     assert jobs.pod_names() == [f"pretrain-1-{index}" for index in range(4)]
 

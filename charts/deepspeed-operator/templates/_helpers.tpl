@@ -62,6 +62,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [endpointslices]
   verbs: [get, create, update]
 - apiGroups: [""]
+  resources: [resourcequotas]
+  verbs: [list]
+- apiGroups: [""]
   resources: [events]
   verbs: [create]
 {{- end }}

@@ -31,6 +31,7 @@ from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.metrics import DECIDE_SECONDS, RECONCILE_SECONDS, STATUS_PRUNED
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import Key, WorkQueue
+from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import JOBS, Json
 from deepspeed_operator.controller.settling import Settling
 from deepspeed_operator.reconcile.actions import (
@@ -66,6 +67,7 @@ class Executor:
     events: EventRecorder
     leadership: Leadership
     questions: Questions
+    quotas: Quotas
     creation: PodCreation
     bodies: Bodies
     marker: Marker
@@ -227,6 +229,9 @@ class Executor:
                 await ensure(self.client, job, memory, manifest, doubted=doubted)
             case CreatePods(_, pods):
                 memory.facts = replace(memory.facts, refusal=None)
+                lacking = await self.quotas.shortfall(job.metadata.namespace, pods[0], len(pods))
+                if lacking is not None:
+                    raise RefusedError(lacking)
                 await self.creation.create(job, pods, confirmed=memory.just_written(job))
                 memory.refusals = 0
                 created = {pod["metadata"]["name"] for pod in pods}

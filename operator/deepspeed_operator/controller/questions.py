@@ -16,6 +16,7 @@ from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.judges import ExceededError, FailedError, Judges
 from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.nodes import NodeLabels
+from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.trials import Trials
 from deepspeed_operator.controller.verdicts import Verdicts
@@ -45,12 +46,14 @@ AGENT_BYTES = 1 << 20
 class Questions:
     """Fills a job's facts."""
 
-    def __init__(self, client: Client, pods: PodCache, judges: Judges, installation: Installation) -> None:
+    def __init__(
+        self, client: Client, pods: PodCache, judges: Judges, quotas: Quotas, installation: Installation
+    ) -> None:
         self._client = client
         self._pods = pods
         self._judges = judges
         self._verdicts = Verdicts(judges, installation)
-        self._trials = Trials(client)
+        self._trials = Trials(client, quotas)
         self._nodes = NodeLabels(client)
         self._agents = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=AGENTS_AT_A_TIME, force_close=True),

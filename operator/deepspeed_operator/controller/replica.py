@@ -21,6 +21,7 @@ from deepspeed_operator.controller.leader import Leadership, NotLeadingError
 from deepspeed_operator.controller.marker import Marker
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import WorkQueue
+from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.settings import Settings
 from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.render.installation import Installation
@@ -59,7 +60,8 @@ class Replica:
             reads_nodes=settings.reads_nodes,
         )
         self._judges = judges
-        self._questions = Questions(self.client, pods, judges, installation)
+        quotas = Quotas(self.client)
+        self._questions = Questions(self.client, pods, judges, quotas, installation)
         self._executor = Executor(
             client=self.client,
             jobs=jobs,
@@ -68,6 +70,7 @@ class Replica:
             events=self._events,
             leadership=self._leadership,
             questions=self._questions,
+            quotas=quotas,
             creation=PodCreation(self.client, jobs, bodies, pods, self._leadership, in_flight=settings.in_flight),
             bodies=bodies,
             marker=marker,

@@ -30,6 +30,7 @@ CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 SERVICES = Resource("v1", "Service", "services")
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 EVENTS = Resource("v1", "Event", "events")
+QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
 _CHILDREN = {

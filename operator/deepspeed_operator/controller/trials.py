@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from deepspeed_operator.controller.children import NamespaceTerminatingError
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
+from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import PODS
 from deepspeed_operator.reconcile.actions import TryPod
 from deepspeed_operator.reconcile.observed import Trial
@@ -19,13 +21,20 @@ SHARED_SECONDS = 5.0
 class Trials:
     """Remembers for a moment which pods were accepted where. A refusal has the pod's name in it: it is never shared."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, quotas: Quotas) -> None:
         self._client = client
+        self._quotas = quotas
         self._asking: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._accepted: dict[tuple[str, str], float] = {}
 
     async def ask(self, namespace: str, question: TryPod) -> Trial:
-        """Return what the API server says, or has just said of such a pod."""
+        """Return what the API server says, or has just said of such a pod; then whether quotas take the whole gang."""
+        trial = await self._one(namespace, question)
+        if trial.refusal is not None:
+            return trial
+        return replace(trial, refusal=await self._quotas.shortfall(namespace, question.pod, question.pods))
+
+    async def _one(self, namespace: str, question: TryPod) -> Trial:
         likeness = namespace, question.likeness
         async with self._asking.setdefault(likeness, asyncio.Lock()):
             recent = time.monotonic() - SHARED_SECONDS

@@ -45,12 +45,13 @@ class JudgeRun:
 class TryPod:
     """Post the pod with dryRun=All and fill `facts.trial`, then reconcile again.
 
-    Pods of one likeness differ by what names their job alone.
+    Pods of one likeness differ by what names their job alone. Quotas must have room for so many at once.
     """
 
     pod: Manifest
     pod_digest: str
     likeness: str
+    pods: int
 
 
 @dataclass(frozen=True, slots=True)

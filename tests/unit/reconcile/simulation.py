@@ -174,7 +174,7 @@ class Simulation:
                 installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
                 answer = self.set_aside or judge_run(observed, installation, self._foresee)
                 self.facts = replace(self.facts, judged=JudgedRun(digest, answer))
-            case TryPod(_, digest, _):
+            case TryPod(_, digest):
                 refusal, invalid = self.trial_refusal or (None, False)
                 self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now))
             case ReadAgent(attempt, early=early):
