@@ -29,6 +29,7 @@ JOB_DIRECTORY: Final = "/etc/deepspeed-operator"
 FILES_DIRECTORY: Final = "/etc/deepspeed-operator-files"
 WORKSPACE: Final = "/workspace"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 -- the kernel's name, not a temporary file of ours
+TEMPORARY: Final = "/tmp"  # noqa: S108 -- where programs look for it
 AGENT: Final = f"{JOB_DIRECTORY}/agent"
 HOSTFILE: Final = "hostfile"
 CONFIG_FILE: Final = "ds_config.json"
@@ -39,7 +40,8 @@ VOLUME_JOB: Final = "deepspeed-operator-job"
 VOLUME_FILES: Final = "deepspeed-operator-files"
 VOLUME_WORKSPACE: Final = "deepspeed-operator-workspace"
 VOLUME_SHARED_MEMORY: Final = "deepspeed-operator-shm"
-OUR_VOLUMES: Final = (VOLUME_JOB, VOLUME_FILES, VOLUME_WORKSPACE, VOLUME_SHARED_MEMORY)
+VOLUME_TEMPORARY: Final = "deepspeed-operator-tmp"
+OUR_VOLUMES: Final = (VOLUME_JOB, VOLUME_FILES, VOLUME_WORKSPACE, VOLUME_SHARED_MEMORY, VOLUME_TEMPORARY)
 
 ENV_PREFIX: Final = "DEEPSPEED_OPERATOR_"
 ENV_INDEX: Final = "DEEPSPEED_OPERATOR_INDEX"

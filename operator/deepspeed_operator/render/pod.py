@@ -6,13 +6,14 @@ from deepspeed_operator.api.names import (
     VOLUME_FILES,
     VOLUME_JOB,
     VOLUME_SHARED_MEMORY,
+    VOLUME_TEMPORARY,
     VOLUME_WORKSPACE,
 )
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at, present
 from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.network.pods import pod_for
-from deepspeed_operator.render.trainer import mounts_shared_memory
+from deepspeed_operator.render.trainer import lacks_temporary, mounts_shared_memory
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 AGENT_KEY = "agent"  # a zip archive, which Python runs like a directory
@@ -50,6 +51,8 @@ def pod_volumes(spec: DeepSpeedJobSpec, config_map: str) -> list[Json]:
         limit = spec.shared_memory or object_at(trainer, "resources", "limits").get("memory")
         size = {} if limit is None else {"sizeLimit": limit}
         volumes.append({"name": VOLUME_SHARED_MEMORY, "emptyDir": {"medium": "Memory", **size}})
+    if lacks_temporary(trainer):
+        volumes.append({"name": VOLUME_TEMPORARY, "emptyDir": {}})
     return volumes
 
 

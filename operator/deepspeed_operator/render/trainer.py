@@ -13,10 +13,12 @@ from deepspeed_operator.api.names import (
     FILES_DIRECTORY,
     JOB_DIRECTORY,
     SHARED_MEMORY,
+    TEMPORARY,
     TRAINER,
     VOLUME_FILES,
     VOLUME_JOB,
     VOLUME_SHARED_MEMORY,
+    VOLUME_TEMPORARY,
     VOLUME_WORKSPACE,
     WORKSPACE,
 )
@@ -65,7 +67,17 @@ def with_index(container: Json, index: int) -> Json:
 
 def mounts_shared_memory(container: Json) -> bool:
     """Say whether the user mounts something of their own at /dev/shm."""
-    return any(normpath(f"{each.get('mountPath')}") == SHARED_MEMORY for each in objects_at(container, "volumeMounts"))
+    return SHARED_MEMORY in _mount_paths(container)
+
+
+def lacks_temporary(container: Json) -> bool:
+    """Say whether the root is read-only and nothing is mounted where programs put temporary files and caches."""
+    read_only = object_at(container, "securityContext").get("readOnlyRootFilesystem") is True
+    return read_only and TEMPORARY not in _mount_paths(container)
+
+
+def _mount_paths(container: Json) -> set[str]:
+    return {normpath(f"{each.get('mountPath')}") for each in objects_at(container, "volumeMounts")}
 
 
 def _downward_variables() -> list[Json]:
@@ -84,6 +96,8 @@ def _mounts(spec: DeepSpeedJobSpec, template: Json, has_config: bool) -> list[Js
         mounts.append({"name": VOLUME_JOB, "mountPath": path, "subPath": CONFIG_FILE, "readOnly": True})
     if not mounts_shared_memory(template):
         mounts.append({"name": VOLUME_SHARED_MEMORY, "mountPath": SHARED_MEMORY})
+    if lacks_temporary(template):
+        mounts.append({"name": VOLUME_TEMPORARY, "mountPath": TEMPORARY})
     return mounts
 
 
