@@ -22,8 +22,9 @@ from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.plan.ports import Ports, ports
 from deepspeed_operator.render.content import hostfile, plan_file, size_findings
 from deepspeed_operator.render.endpoints import endpoint_slices
+from deepspeed_operator.render.hardening import hardened
 from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels, template_digest
-from deepspeed_operator.render.image import declared_version, trainer_image
+from deepspeed_operator.render.image import declared_version, is_worker_image, trainer_image
 from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.network.pods import annotations_for
 from deepspeed_operator.render.pod import AGENT_KEY, DEFAULT_CONTAINER, place_trainer, pod_spec, pod_volumes
@@ -135,4 +136,7 @@ class Attempt:
     @cached_property
     def _trainer(self) -> Json:
         image = trainer_image(self.job.spec, self.installation)
-        return trainer_container(self.job.spec, image, self.world, self.ports.agent, self.config_text is not None)
+        trainer = trainer_container(self.job.spec, image, self.world, self.ports.agent, self.config_text is not None)
+        if not is_worker_image(self.job.spec, self.installation):
+            return trainer
+        return hardened(trainer, object_at(self._pod_spec, "securityContext"))

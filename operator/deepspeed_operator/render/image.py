@@ -16,14 +16,14 @@ def declared_version(spec: DeepSpeedJobSpec, installation: Installation) -> str 
     """Return the DeepSpeed version that the image is said to have; None (unknown) for an image that is not ours."""
     if spec.deepspeed_version is not None:
         return spec.deepspeed_version
-    return installation.worker_deepspeed_version if _is_ours(spec, installation) else None
+    return installation.worker_deepspeed_version if is_worker_image(spec, installation) else None
 
 
 def given_accelerator(spec: DeepSpeedJobSpec, installation: Installation) -> WorldAccelerator:
     """Return what the ranks run on: what the template names, else what the worker image or the install is for."""
     if names_accelerator(trainer_of(spec.template) or {}):
         return WorldAccelerator(name=accelerator_of(spec, CPU), source=AcceleratorSource.TEMPLATE)
-    if _is_ours(spec, installation):
+    if is_worker_image(spec, installation):
         default, source = installation.worker_accelerator, AcceleratorSource.WORKER_IMAGE
     else:
         default, source = installation.default_accelerator, AcceleratorSource.INSTALL_DEFAULT
@@ -31,5 +31,6 @@ def given_accelerator(spec: DeepSpeedJobSpec, installation: Installation) -> Wor
     return WorldAccelerator(name=accelerator_of(spec, default), resource=resource, source=source)
 
 
-def _is_ours(spec: DeepSpeedJobSpec, installation: Installation) -> bool:
+def is_worker_image(spec: DeepSpeedJobSpec, installation: Installation) -> bool:
+    """Say whether the job runs in the worker image of the installation."""
     return trainer_image(spec, installation) == installation.worker_image
