@@ -102,6 +102,13 @@ def test_the_worker_trains_without_a_compiler(worker: Opened) -> None:
     assert re.findall("stepped.*", both) == re.findall("stepped.*", alone)
 
 
+def test_torchrun_starts_ranks_in_the_worker_without_being_told_to_do_without_libuv(worker: Opened) -> None:
+    program = "import torch.distributed as all; all.init_process_group('gloo'); print('ranks', all.get_world_size())"
+    torchrun = "torchrun --nproc-per-node 2 --master-port 29873 /tmp/ranks.py"
+    both = worker.run(f'unset USE_LIBUV; echo "{program}" > /tmp/ranks.py && {torchrun}')
+    assert re.findall(r"ranks (\d)", both) == ["2", "2"]
+
+
 def test_the_worker_keeps_nothing_of_the_machine_that_built_it(worker: Opened) -> None:
     assert not any(path.read_bytes() for path in (worker.root / "run" / "secrets").glob("*"))
     assert not (worker.root / "etc" / "pip.conf").exists()
