@@ -1,11 +1,19 @@
-"""Puts examples/train.py into the ConfigMaps of the examples: `python -m tests.demo.embed`."""
+"""Puts the programs of examples/ into the ConfigMaps beside their jobs: `python -m tests.demo.embed`."""
 
 import re
 import textwrap
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-EMBEDDING = tuple(EXAMPLES / name for name in ("quickstart.yaml", "quickstart-deepspeed-launcher.yaml"))
+# Each manifest, and the program that is its train.py.
+PROGRAMS = {
+    "quickstart.yaml": "train.py",
+    "quickstart-deepspeed-launcher.yaml": "train.py",
+    "huggingface-trainer.yaml": "huggingface_trainer.py",
+    "accelerate.yaml": "accelerate_loop.py",
+    "lora.yaml": "lora.py",
+    "resume.yaml": "resume.py",
+}
 
 _BLOCK = re.compile(r"(?<=^  train\.py: \|\n)(?:    .*\n|\n)*", re.MULTILINE)
 
@@ -21,9 +29,9 @@ def embedded(manifest: str, program: str) -> str:
 
 def main() -> None:
     """Rewrite the manifests."""
-    program = (EXAMPLES / "train.py").read_text()
-    for path in EMBEDDING:
-        path.write_text(embedded(path.read_text(), program))
+    for name, program in PROGRAMS.items():
+        path = EXAMPLES / name
+        path.write_text(embedded(path.read_text(), (EXAMPLES / program).read_text()))
 
 
 if __name__ == "__main__":
