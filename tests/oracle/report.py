@@ -17,8 +17,6 @@ _NEWEST = SUPPORTED[-1]
 
 
 def write(file: Path, count: int, seed: int) -> None:
-    if corpus.missing():
-        raise SystemExit(corpus.missing())
     rows = [_compared(version, count, seed) for version in SUPPORTED]
     file.write_text("\n".join([_head(count, seed), *rows, "", *_deviations(), *_silence()]) + "\n", encoding="utf-8")
     bugs = [bug for bugs in _BUGS.values() for bug in bugs]
@@ -52,8 +50,9 @@ _HEAD = """# How we judge configurations, beside DeepSpeed itself
 Written by `make oracle-full`, not by hand. Every verdict, and every batch size that it comes to, is compared with
 DeepSpeed's own configuration class of that version, run beside a CPU PyTorch.
 
-* Real: {files} public ds_config files, of which {read} can be read (by DeepSpeed's parser as by ours), at world sizes
-  {worlds}. `"auto"` is replaced by what the Hugging Face Trainer would put there before both judge.
+* Real: {public} public ds_config files and {own} written for these tests, of which {read} can be read (by DeepSpeed's
+  parser as by ours), at world sizes {worlds}. `"auto"` is replaced by what the Hugging Face
+  Trainer would put there before both judge.
 * Drawn: {count:,} different configurations a version, which hypothesis makes by mutating the real ones: other types,
   ranges, unknown, misspelt and removed keys, other sections, other batch sizes, up to three changes each, at one of
   these world sizes (seed {seed}; `make test` draws 300 a version with a new seed each time).
@@ -63,7 +62,7 @@ meant, explained below. Differ: a bug.
 
 | DeepSpeed | real | accepted | agree | listed | differ | drawn | accepted | agree | listed | differ |
 |---|---|---|---|---|---|---|---|---|---|---|"""
-_SILENCE = """## What DeepSpeed passes over in silence in the real files
+_SILENCE = """## What DeepSpeed passes over in silence in the public files
 
 DeepSpeed {version} ignores or overrides something in {silent} of {read} files without a word. Each place is named by
 one of our warnings:
@@ -74,8 +73,8 @@ one of our warnings:
 
 def _head(count: int, seed: int) -> str:
     worlds = ", ".join(map(str, WORLDS))
-    files, read = len(corpus.texts()), len(corpus.configurations())
-    return _HEAD.format(files=files, read=read, worlds=worlds, count=count, seed=seed)
+    public, own, read = len(corpus.public()), len(corpus.own()), len(corpus.configurations())
+    return _HEAD.format(public=public, own=own, read=read, worlds=worlds, count=count, seed=seed)
 
 
 def _deviations() -> list[str]:
@@ -84,8 +83,8 @@ def _deviations() -> list[str]:
 
 
 def _silence() -> list[str]:
-    """Per place and rule, how many real files have it; then the files."""
-    read = corpus.configurations()
+    """Per place and rule, how many public files have it; then the files."""
+    read = {name: config for name, config in corpus.configurations().items() if name in corpus.public()}
     found = {name: places for name, config in read.items() if (places := _silent_places(config))}
     by_place = Counter(place for places in found.values() for place in places)
     return [

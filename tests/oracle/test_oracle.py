@@ -17,7 +17,7 @@ from tests.oracle.filling import filled
 from tests.oracle.oracle import Oracle, oracle
 from tests.oracle.silence import unnamed
 
-pytestmark = [pytest.mark.skipif(bool(corpus.missing()), reason=corpus.missing()), pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 DRAWN = 300
 
 
