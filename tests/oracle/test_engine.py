@@ -10,6 +10,7 @@ import pytest
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.judgement import Circumstances, validate_for
 from deepspeed_operator.dsconfig.schema import schema_of
+from deepspeed_operator.dsconfig.versions import SUPPORTED
 from tests.oracle import rootfs
 from tests.oracle.oracle import Config
 
@@ -29,6 +30,15 @@ ZENFLOW = zero(2, zenflow={}, offload_optimizer={"device": "cpu"})
 MASTER: dict[str, Any] = {**zero(2), "fp16": {"enabled": True, "fp16_master_weights_and_grads": True}}
 CURRICULUM: dict[str, Any] = {**ADAM, "curriculum_learning": {"enabled": True, "curriculum_type": "x"}}
 
+
+def scheduled(name: str, *, params: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**ADAM, "scheduler": {"type": name, "params": params}, **more}
+
+
+STEPS = scheduled("StepLR", params={"step_size": 3})
+WRAPPED = [{"zero_optimization": {"stage": stage}} for stage in (1, 2, 3)] + [
+    {half: {"enabled": True}} for half in ("fp16", "bf16")
+]
 # A version, a configuration, and words of its refusal; nothing where the engine starts.
 CASES: list[tuple[str, Config, str]] = [
     ("0.16.9", {**BF16, "data_types": {"grad_accum_dtype": "bf16"}}, "must use a gradient accumulation type of fp32"),
@@ -48,6 +58,17 @@ CASES: list[tuple[str, Config, str]] = [
     ("0.19.7", {**BF16, "amp": {"enabled": True}}, "Cannot enable both amp"),
     ("0.19.7", CURRICULUM, "Curriculum learning requires the config 'min_difficulty'"),
     ("0.19.8", {**zero(3), "managed_gradient_accumulation": False}, ""),
+    ("0.15.4", STEPS, ""),
+    ("0.19.8", STEPS, ""),
+    *((version, {**STEPS, **WRAPPED[0]}, "is not an Optimizer") for version in SUPPORTED),
+    *(("0.15.4", {**STEPS, **wrapped}, "is not an Optimizer") for wrapped in WRAPPED[1:]),
+    *(("0.19.8", {**STEPS, **wrapped}, "is not an Optimizer") for wrapped in WRAPPED[1:]),
+    ("0.19.8", scheduled("StepLR", params={}), "missing 1 required positional argument: 'step_size'"),
+    ("0.19.8", scheduled("StepLR", params={"step_sise": 3, "step_size": 3}), "unexpected keyword argument"),
+    ("0.19.8", scheduled("LambdaLR", params={"lr_lambda": "x"}), "'str' object is not callable"),
+    ("0.19.8", scheduled("SequentialLR", params={"schedulers": [], "milestones": []}), "at least one scheduler"),
+    ("0.19.8", scheduled("ReduceLROnPlateau", params={"patience": 3}), ""),
+    ("0.19.8", scheduled("CosineAnnealingLR", params={"T_max": 5, "eta_min": 0.1, "last_epoch": -1}), ""),
 ]
 
 

@@ -24,6 +24,7 @@ _DTYPES: Final[Mapping[str, str]] = {
 }
 _ONE_DTYPE_AT_STAGE_0: Final = (0, 18, 0)  # since then stage 0 accumulates in the model's type only
 _BF16_IN_BF16: Final = (0, 17, 6)  # since then stage 0 accumulates bf16 in bf16, too
+_FP16_ON_CPUS_AT_STAGE_0: Final = (0, 16, 0)  # since then where the CPU itself has it
 _GRADIENTS: Final = 2  # ZeRO stages that partition gradients begin here
 _LTD: Final = ("data_efficiency", "data_routing", "random_ltd")
 # Sections of which the engine needs these keys, if they are enabled.
@@ -57,9 +58,7 @@ def refused(path: Path, rule: str, message: str, fix: str) -> Note:
 
 def _precision(setup: Setup) -> Iterator[Note]:
     if setup.fp16 and setup.accelerator == "cpu":
-        # The node's CPU decides, which nobody knows here.
-        message = "on a CPU without AVX512-FP16 DeepSpeed ends with: Type fp16 is not supported on your device."
-        yield warning(("fp16", "enabled"), "device", message, "Write bf16: {enabled: true} instead, or neither.")
+        yield _fp16_on_cpus(setup)
     model = "fp16" if setup.fp16 else "bf16" if setup.bf16 else "fp32"
     yield from _accumulation(setup, model)
     for key in ("param_dtype", "buffer_dtype"):
@@ -72,6 +71,19 @@ def _precision(setup: Setup) -> Iterator[Note]:
         elif key == "param_dtype" and _DTYPES.get(wanted) != model:
             message = f"{quoted(wanted)} conflicts with the precision of the model, which is {model}."
             yield refused(path, "dtype", message, f"Enable {_DTYPES.get(wanted, model)}, or remove it.")
+
+
+def _fp16_on_cpus(setup: Setup) -> Note:
+    path: Path = ("fp16", "enabled")
+    fix = "Write bf16: {enabled: true} instead, or neither; for GPUs, write them into the limits of the template."
+    if setup.stage == 0 and setup.schema.numbers < _FP16_ON_CPUS_AT_STAGE_0:
+        message = "this version reduces no fp16 gradients on CPUs at ZeRO stage 0: the first step fails on any of them."
+        return refused(path, "device", message, fix)
+    # The node's CPU decides, which nobody knows here.
+    message = (
+        "the job trains on CPUs, and on one without AVX512-FP16 deepspeed.initialize fails: Type fp16 is not supported."
+    )
+    return warning(path, "device", message, fix)
 
 
 def _amp(setup: Setup) -> Iterator[Note]:

@@ -8,6 +8,7 @@ from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.nearest import NearNames, nearest
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.dsconfig.torch_schedulers import torch_scheduler_notes, wrapper
 from deepspeed_operator.dsconfig.wording import quoted
 
 _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -34,7 +35,8 @@ def scheduler_notes(setup: Setup) -> Iterator[Note]:
         yield _refused(("type",), "type", f"must be text, not {quoted(name)}.", "Write WarmupLR, for example.")
         return
     if name not in setup.schema.schedulers | setup.schema.torch_schedulers:
-        close = nearest(name, setup.schema.schedulers | setup.schema.torch_schedulers)
+        others = setup.schema.torch_schedulers if wrapper(setup) is None else frozenset[str]()
+        close = nearest(name, setup.schema.schedulers | others)
         message = f"DeepSpeed does not recognize the scheduler {quoted(name)}, nor does torch.optim.lr_scheduler."
         yield _refused(("type",), "scheduler", message, f"Write {close}." if close else "Write WarmupLR, for example.")
         return
@@ -44,11 +46,15 @@ def scheduler_notes(setup: Setup) -> Iterator[Note]:
         message = f"{wrong}: DeepSpeed passes it on as arguments, and fails without it."
         yield _refused(("params",), "missing", message, "Write params: {…}.")
         return
-    yield from _parameters(setup, name, cast(Mapping[str, Any], parameters))
+    given = cast(Mapping[str, Any], parameters)
+    if name in setup.schema.schedulers:
+        yield from _parameters(setup, name, given)
+    else:
+        yield from torch_scheduler_notes(setup, name, given)
 
 
 def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:
-    accepted, near = setup.schema.scheduler_params.get(name, tuple(parameters)), NearNames()
+    accepted, near = setup.schema.scheduler_params[name], NearNames()
     for key in parameters:
         if key not in accepted:
             close = near.nearest(key, accepted)
@@ -57,8 +63,7 @@ def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Itera
     for key in _REQUIRED.get(name, ()):
         if key not in parameters:
             yield _refused(("params", key), "missing", f"is missing, and {name} needs it.", f"Write {key}.")
-    if name in setup.schema.scheduler_params:
-        yield from _texts(name, parameters)
+    yield from _texts(name, parameters)
     checked = setup.schema.starts_refusing("warmup_num_steps")
     for key, (words, kind) in _ABOVE_0.items():
         value = parameters.get(key, 1)

@@ -182,6 +182,48 @@ ACCEPTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+STEPS: dict[str, Any] = {"scheduler": {"type": "StepLR", "params": {"step_size": 3}}}
+TORCH_SCHEDULERS: list[tuple[dict[str, Any], Level, str, str]] = [
+    ({**STEPS, "zero_optimization": {"stage": 1}}, Level.ERROR, "scheduler.type", "ZeRO stage 1 DeepSpeed wraps"),
+    ({**STEPS, "bf16": {"enabled": True}}, Level.ERROR, "scheduler.type", "bf16 DeepSpeed wraps"),
+    ({"scheduler": {"type": "StepLR", "params": {}}}, Level.ERROR, "scheduler.params.step_size", "StepLR needs it"),
+    ({"scheduler": {"type": "StepLR", "params": {"step_size": 3, "gama": 1}}}, Level.ERROR, "scheduler.params.gama",
+     "Write gamma."),
+    ({"scheduler": {"type": "StepLR", "params": {"step_size": 3, "mine": 1}}}, Level.WARNING, "scheduler.params.mine",
+     "unless the image's PyTorch has it"),
+    ({"scheduler": {"type": "StepLR", "params": {"step_size": 3, "verbose": True}}}, Level.WARNING,
+     "scheduler.params.verbose", "newer than 2.6"),
+    ({"scheduler": {"type": "LambdaLR", "params": {"lr_lambda": "x"}}}, Level.ERROR, "scheduler.type", "a function"),
+    ({"scheduler": {"type": "ReduceLROnPlateau", "params": {}}}, Level.WARNING, "scheduler.type", "no plateau"),
+    ({"scheduler": {"type": "StepRL", "params": {}}}, Level.ERROR, "scheduler.type", "Write StepLR."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "level", "place", "words"), TORCH_SCHEDULERS)
+def test_schedulers_of_pytorch_are_judged_by_their_signatures(
+    config: dict[str, Any], level: Level, place: str, words: str
+) -> None:
+    verdict = verdict_on({**BATCH, **config})
+    assert places(verdict, level) == [place]
+    assert words in said(verdict, place)
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+@pytest.mark.parametrize("stage", [0, 2])
+def test_fp16_on_cpus_is_an_error_where_no_cpu_could_train_it(version: str, stage: int) -> None:
+    config = {**BATCH, "fp16": {"enabled": True}, "zero_optimization": {"stage": stage}}
+    verdict = verdict_on(config, version=version, accelerator="cpu")
+    never = version == "0.15.4" and stage == 0
+    assert "fp16.enabled" in places(verdict, Level.ERROR if never else Level.WARNING)
+    assert verdict.refused == never
+    assert "fp16.enabled" not in places(verdict_on(config, version=version, accelerator="cuda"), Level.WARNING)
+
+
+def test_where_the_optimizer_is_wrapped_none_of_pytorchs_schedulers_is_recommended() -> None:
+    verdict = verdict_on({**BATCH, "scheduler": {"type": "StepRL", "params": {}}, "zero_optimization": {"stage": 2}})
+    assert "Write WarmupLR, for example." in said(verdict, "scheduler.type")
+
+
 def test_what_a_version_does_not_read_divides_no_ranks() -> None:
     config = {**BATCH, "tensor_parallel": {"autotp_size": 3}, "expert_parallel": {"enabled": True, "autoep_size": 3}}
     assert places(verdict_on(config, version="0.15.4"), Level.ERROR) == []
