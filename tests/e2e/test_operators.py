@@ -63,7 +63,7 @@ def test_a_result_that_arrives_while_suspending_wins(namespace: Namespace, opera
 def test_a_stopped_leader_that_continues_creates_nothing(
     make_namespace: Callable[..., Namespace], operator: Operator, plain: str
 ) -> None:
-    """It stops between a refused create and the next try; another leader makes the pods, and then it wakes up."""
+    """It stops between a refused trial and the next; another leader makes the pods, and then it wakes up."""
     namespace = make_namespace("stopped")
     namespace.config_map("rank", script("rank.py"))
     namespace.apply(

@@ -102,16 +102,17 @@ def test_pod_security_refuses_in_its_own_words(make_namespace: Callable[..., Nam
     assert namespace.children() == {"configmaps": ["rank"]}
 
 
-def test_a_quota_lets_no_half_gang_stay_and_heals(make_namespace: Callable[..., Namespace], plain: str) -> None:
+def test_a_quota_lets_no_half_gang_begin_and_heals(make_namespace: Callable[..., Namespace], plain: str) -> None:
     namespace = make_namespace("quota")
     namespace.config_map("rank", script("rank.py"))
     limit = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods"}, "spec": {"hard": {"pods": "2"}}}
     namespace.apply(limit)
     namespace.wait_for_quota("pods")
     namespace.apply(ranks("large", plain, nodes=3))
-    job = namespace.wait("large", lambda job: job.says("exceeded quota: pods"), 20)
-    assert job.reason("Reconciling") == "PodsRefused"
-    namespace.gone("large")
+    job = namespace.wait("large", refused, 20)
+    assert job.reason("Accepted") == "PodsRefused"
+    assert job.says("there is no room for all 3 pods: quota pods, pods: requested 3, used 0, limited 2")
+    assert namespace.pods("large") == []
     namespace.cluster.kubectl("delete", "-n", namespace.name, "resourcequota", "pods")
     namespace.completed("large")
 

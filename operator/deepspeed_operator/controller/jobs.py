@@ -81,6 +81,7 @@ class JobFeed:
 
     async def _list(self, namespace: str | None, *, metadata: bool) -> None:
         present: dict[Key, str] = {}
+        unreadable = {key for key in self._unreadable if namespace in {None, key[0]}}
         version = ""
         async for page in self._client.pages(JOBS, namespace, metadata=metadata):
             version = page["metadata"]["resourceVersion"]
@@ -90,8 +91,7 @@ class JobFeed:
                 if not metadata:
                     self._take(key, item)
         self._cache.retain(namespace, present, int(version))
-        gone = {key for key in self._unreadable if namespace in {None, key[0]} and key not in present}
-        self._note_unreadable(*gone, unreadable=False)
+        self._note_unreadable(*(unreadable - present.keys()), unreadable=False)
 
     def _take(self, key: Key, body: Json) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from deepspeed_operator.api.status import Batch, DeepSpeedJobStatus
 from deepspeed_operator.controller.memory import JobMemory
+from deepspeed_operator.reconcile.observed import Facts
 from tests.unit.reconcile.simulation import job
 
 WRITTEN = DeepSpeedJobStatus(attempt=1, batch=Batch(train=8))
@@ -17,3 +18,21 @@ def test_what_an_older_crd_dropped_of_a_status_is_known_until_that_status_change
 
 def test_nothing_is_known_of_a_status_that_another_process_wrote() -> None:
     assert JobMemory("job-1").whole(job()).status == DeepSpeedJobStatus()
+
+
+def test_a_job_counts_as_just_written_once_and_in_the_version_that_was_written() -> None:
+    written = job()
+    written = written.model_copy(update={"metadata": written.metadata.model_copy(update={"resource_version": "7"})})
+    memory = JobMemory("job-1")
+    assert not memory.just_written(written)
+    memory.note_written(written)
+    assert [memory.just_written(written) for _ in range(2)] == [True, False]
+    memory.note_written(written)
+    assert not memory.just_written(job())
+
+
+def test_a_new_attempt_remembers_nothing_of_the_pods_before() -> None:
+    memory = JobMemory("job-1", facts=Facts(confirmed_missing=frozenset({"pretrain-1-0"})))
+    memory.begin(2)
+    assert memory.facts.confirmed_missing == frozenset()
+    assert memory.begun_attempt == 2
