@@ -4,11 +4,11 @@ DeepSpeed ignores what it does not know there, so `zero_optimisation` trains at 
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final, cast
 
 from deepspeed_operator.dsconfig.batch import AUTO
-from deepspeed_operator.dsconfig.schema import TOP, Key, Schema
+from deepspeed_operator.dsconfig.schema import TOP, Key, Schema, schema_of
 
 # Without one of these the training computes something else; without the others, such as wandb, it only says less.
 _COMPUTED_WITH: Final = frozenset(
@@ -29,10 +29,15 @@ _LONGEST: Final = 40
 
 def misspelt(schema: Schema, config: Mapping[str, Any], key: str) -> str | None:
     """Return the key that this one is meant to be, where DeepSpeed without it would train something else."""
-    meant = _nearest(key, tuple(sorted(_COMPUTED_WITH & schema.sections[TOP].keys.keys())))
+    meant = _nearest(key, _names(schema.version))
     if meant is None or meant in config or not _asks_for_something(schema, meant, config[key]):
         return None
     return meant
+
+
+@cache
+def _names(version: str) -> tuple[str, ...]:
+    return tuple(sorted(_COMPUTED_WITH & schema_of(version).sections[TOP].keys.keys()))
 
 
 @lru_cache(maxsize=4096)
