@@ -61,6 +61,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, create, update]
+{{- if .Values.networkPolicy.jobs }}
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  resourceNames: [deepspeed-operator-jobs]
+  verbs: [get]
+{{- end }}
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [list]

@@ -11,6 +11,7 @@ SINGULAR: Final = "deepspeedjob"
 SHORT_NAME: Final = "dsj"
 
 OPERATOR: Final = "deepspeed-operator"
+JOBS_POLICY: Final = "deepspeed-operator-jobs"  # the NetworkPolicy of each namespace with jobs
 TRAINER: Final = "trainer"
 
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"

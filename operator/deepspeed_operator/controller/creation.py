@@ -11,6 +11,7 @@ from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.fairness import Permits
+from deepspeed_operator.controller.isolation import Isolation
 from deepspeed_operator.controller.leader import Leadership
 from deepspeed_operator.controller.ownership import Owner, described, owner
 from deepspeed_operator.controller.resources import JOBS, PODS, Json
@@ -34,6 +35,7 @@ class PodCreation:
         bodies: Bodies,
         pods: PodCache,
         leadership: Leadership,
+        isolation: Isolation,
         *,
         in_flight: int,
     ) -> None:
@@ -42,6 +44,7 @@ class PodCreation:
         self._bodies = bodies
         self._pods = pods
         self._leadership = leadership
+        self._isolation = isolation
         self._permits = Permits(in_flight)
 
     async def create(self, job: DeepSpeedJob, pods: tuple[Json, ...], *, confirmed: bool) -> None:
@@ -53,6 +56,7 @@ class PodCreation:
             return
         if not confirmed:
             await self.confirm(job)
+        await self._isolation.ensure(job.metadata.namespace)
         done, size = 0, 1
         while done < len(pods):
             batch = pods[done : done + size]

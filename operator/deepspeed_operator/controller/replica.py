@@ -15,6 +15,7 @@ from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.executor import Executor
 from deepspeed_operator.controller.health import Health, register_jobs_by_state
 from deepspeed_operator.controller.informer import PodInformer
+from deepspeed_operator.controller.isolation import Isolation
 from deepspeed_operator.controller.jobs import JobFeed, job_registry, kopf_settings
 from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
@@ -25,6 +26,7 @@ from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.settings import Settings
 from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.render.isolation import jobs_policy
 
 Part = tuple[str, Coroutine[Any, Any, None]]
 
@@ -59,6 +61,7 @@ class Replica:
             default_accelerator=settings.default_accelerator,
             reads_nodes=settings.reads_nodes,
         )
+        isolation = Isolation(self.client, jobs_policy(settings.namespace) if settings.isolates_jobs else None)
         self._judges = judges
         quotas = Quotas(self.client)
         self._questions = Questions(self.client, pods, judges, quotas, installation)
@@ -71,7 +74,9 @@ class Replica:
             leadership=self._leadership,
             questions=self._questions,
             quotas=quotas,
-            creation=PodCreation(self.client, jobs, bodies, pods, self._leadership, in_flight=settings.in_flight),
+            creation=PodCreation(
+                self.client, jobs, bodies, pods, self._leadership, isolation, in_flight=settings.in_flight
+            ),
             bodies=bodies,
             marker=marker,
             installation=installation,

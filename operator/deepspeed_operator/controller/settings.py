@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from deepspeed_operator.api.names import OPERATOR
+from deepspeed_operator.api.names import JOBS_POLICY, OPERATOR
 from deepspeed_operator.plan.accelerators import ACCELERATORS, CPU, NVIDIA_GPU, known_accelerator
 
 LogFormat = Literal["json", "plain"]
@@ -50,6 +50,7 @@ class Settings:
     default_accelerator: str = NVIDIA_GPU
     reads_nodes: bool = False
     state_directory: Path | None = None  # None: what ends a process is not remembered by the next
+    isolates_jobs: bool = True
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
     http_port: int = 8080
     log_format: LogFormat = "plain"
@@ -82,6 +83,7 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         default_accelerator=given.default_accelerator,
         reads_nodes=given.read_nodes,
         state_directory=Path(given.state_directory) if given.state_directory else None,
+        isolates_jobs=given.isolate_jobs,
         http_host=given.http_host,
         http_port=given.http_port,
         log_format=given.log_format,
@@ -155,6 +157,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         parser.add_argument(f"--{flag}", action=argparse.BooleanOptionalAction, default=on, help=meaning)
 
     switch("read-nodes", own.reads_nodes, "list nodes where a job does not say its GPUs' memory: their labels tell it")
+    switch("isolate-jobs", own.isolates_jobs, f"make the NetworkPolicy {JOBS_POLICY} in each namespace with jobs")
     switch("leader-election", leader.enabled, "hold a Lease while writing; off only where nothing else can run")
     return parser
 
