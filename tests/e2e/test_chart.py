@@ -12,7 +12,7 @@ import yaml
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import CommandError, run
 from tests.demo import preparation
-from tests.e2e.installation import NAME, NAMESPACE, Operator
+from tests.e2e.installation import LEASES, NAME, NAMESPACE, Operator
 from tests.e2e.kube import Job, Namespace, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -226,6 +226,8 @@ def test_jobs_outlive_uninstallation(
     try:
         run([*helm, "uninstall", NAME, "--wait"], timeout=120)
         assert served.job("early").body == judged.body
+        eventually(lambda: not operator.pods(), "the operator's pods are gone", 60)
+        assert cluster.api.request("GET", LEASES)["items"] == []
 
         served.apply(refused_job("late"))
         other.apply(refused_job("late"))

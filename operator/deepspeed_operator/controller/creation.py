@@ -35,8 +35,8 @@ class PodCreation:
         bodies: Bodies,
         pods: PodCache,
         leadership: Leadership,
-        isolation: Isolation,
         *,
+        isolation: Isolation,
         in_flight: int,
     ) -> None:
         self._client = client

@@ -114,7 +114,9 @@ class Executor:
             # The process is about to end; whoever leads next does the rest.
             _log.warning("%s/%s is left: %s", job.metadata.namespace, job.metadata.name, error)
         except Exception as error:
-            message = f"The operator could not go on and tries again: {type(error).__name__}: {error}"
+            # The server's words are for its user; those of other exceptions may quote anything.
+            words = f": {error}" if isinstance(error, ApiError | UnsettledError) else ""
+            message = f"The operator could not go on and tries again: {type(error).__name__}{words}"
             message += ". If this stays, its log says where it comes from."
             # Events last an hour: what stays is told once in each.
             occurrence = f"{job.metadata.generation} {now():%Y-%m-%d %H}"

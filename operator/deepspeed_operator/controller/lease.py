@@ -41,6 +41,7 @@ class Lease(BaseLock):
         self._renewed = renewed
         self._clock = clock
         self._live: Json = {}
+        self._gone_at: float | None = None  # since when a Lease that was there is not
 
     async def get(
         self, name: str, namespace: str
@@ -48,7 +49,10 @@ class Lease(BaseLock):
         try:
             async with asyncio.timeout(self._deadline):
                 self._live = await self._client.get(LEASES, namespace, name)
+                self._gone_at = None
         except (ApiError, TimeoutError) as error:
+            if isinstance(error, ApiError) and error.not_found and self._live and self._gone_at is None:
+                self._gone_at = self._clock()
             return False, _as_the_loop_reads_it(error)
         spec: Json = self._live.get("spec", {})
         duration = spec.get("leaseDurationSeconds")
@@ -60,6 +64,9 @@ class Lease(BaseLock):
         )
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
+        # An uninstallation takes the Lease away a moment before the pods: it would be left behind.
+        if self._gone_at is not None and self._clock() - self._gone_at < self._deadline:
+            return False
         spec = self._spec(election_record, {})
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"name": name}, "spec": spec}
         return await self._in_time(self._client.create(LEASES, namespace, body))

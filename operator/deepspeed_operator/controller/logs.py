@@ -2,12 +2,32 @@
 
 import json
 import logging
+import traceback
 from datetime import UTC, datetime
+from types import TracebackType
 
 from deepspeed_operator.controller.settings import LogFormat
 
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
-class JsonFormatter(logging.Formatter):
+
+class PlainFormatter(logging.Formatter):
+    """The traceback tells where an exception comes from, and of words only ours: others quote values of users."""
+
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 -- the library's name
+        error, parts = ei[1], list[str]()
+        while error is not None:
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            parts.append(f"{frames}{type(error).__qualname__}{_words(error)}")
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        return "\n\n".join(reversed(parts))
+
+
+def _words(error: BaseException) -> str:
+    return f": {error}" if type(error).__module__.startswith("deepspeed_operator.") else ""
+
+
+class JsonFormatter(PlainFormatter):
     """Time, level, logger, message and, where there is one, the traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -25,7 +45,7 @@ class JsonFormatter(logging.Formatter):
 def configure(log_format: LogFormat, level: str) -> None:
     """Log to standard error."""
     handler = logging.StreamHandler()
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    plain = PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if log_format == "json" else plain)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for chatty in ("kopf", "kubernetes", "aiohttp.access", "asyncio"):

@@ -75,7 +75,7 @@ class Replica:
             questions=self._questions,
             quotas=quotas,
             creation=PodCreation(
-                self.client, jobs, bodies, pods, self._leadership, isolation, in_flight=settings.in_flight
+                self.client, jobs, bodies, pods, self._leadership, isolation=isolation, in_flight=settings.in_flight
             ),
             bodies=bodies,
             marker=marker,
