@@ -26,6 +26,7 @@ from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.fairness import Pace
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
+from deepspeed_operator.controller.logs import words_of
 from deepspeed_operator.controller.marker import Marker
 from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.metrics import DECIDE_SECONDS, RECONCILE_SECONDS, STATUS_PRUNED
@@ -114,9 +115,7 @@ class Executor:
             # The process is about to end; whoever leads next does the rest.
             _log.warning("%s/%s is left: %s", job.metadata.namespace, job.metadata.name, error)
         except Exception as error:
-            # The server's words are for its user; those of other exceptions may quote anything.
-            words = f": {error}" if isinstance(error, ApiError | UnsettledError) else ""
-            message = f"The operator could not go on and tries again: {type(error).__name__}{words}"
+            message = f"The operator could not go on and tries again: {type(error).__name__}{words_of(error)}"
             message += ". If this stays, its log says where it comes from."
             # Events last an hour: what stays is told once in each.
             occurrence = f"{job.metadata.generation} {now():%Y-%m-%d %H}"

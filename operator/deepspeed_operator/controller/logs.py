@@ -18,12 +18,13 @@ class PlainFormatter(logging.Formatter):
         error, parts = ei[1], list[str]()
         while error is not None:
             frames = "".join(traceback.format_tb(error.__traceback__))
-            parts.append(f"{frames}{type(error).__qualname__}{_words(error)}")
+            parts.append(f"{frames}{type(error).__qualname__}{words_of(error)}")
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         return "\n\n".join(reversed(parts))
 
 
-def _words(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
+    """Return what an exception of ours, the API server's refusals included, says; nothing of any other."""
     return f": {error}" if type(error).__module__.startswith("deepspeed_operator.") else ""
 
 
