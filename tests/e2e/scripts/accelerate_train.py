@@ -4,13 +4,15 @@ import json
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import InitProcessGroupKwargs
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 
 def main() -> None:
-    accelerator = Accelerator()
+    # Where there is no accelerator, accelerate has no backend of its own choice.
+    accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")])
     torch.manual_seed(0)
     model = nn.Linear(8, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
