@@ -99,7 +99,7 @@ class Bench:
         made = [event.time for event in events if creates_pod(event)]
         assert len(made) == self._jobs * self._nodes, f"{len(made)} pods"
         said = max(event.time for event in events if event.resource == "deepspeedjobs/status")
-        children = {"services", "configmaps", "endpointslices", "pods", "deepspeedjobs/status"}
+        children = {"services", "configmaps", "secrets", "endpointslices", "pods", "deepspeedjobs/status"}
         writes = [each for each in events if each.user == "admin" and each.resource in children and not each.dry_run]
         decisions = "deepspeed_operator_decide_seconds"
         decided = replica.metric(f"{decisions}_sum") / replica.metric(f"{decisions}_count")

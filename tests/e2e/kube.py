@@ -156,7 +156,7 @@ class Namespace:
 
     def children(self) -> dict[str, list[str]]:
         """Names of all objects in the namespace that a job could have made."""
-        kinds = ("pods", "services", "configmaps", "endpointslices")
+        kinds = ("pods", "services", "configmaps", "secrets", "endpointslices")
         found = {kind: [item["metadata"]["name"] for item in self._items(self.path(kind))] for kind in kinds}
         found["configmaps"].remove("kube-root-ca.crt")
         return {kind: names for kind, names in found.items() if names}

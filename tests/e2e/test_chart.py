@@ -138,7 +138,11 @@ def test_old_kubernetes_is_refused(helm: Path) -> None:
         ("update pods", "no"),
         ("patch pods", "no"),
         ("create pods/exec", "no"),
+        ("create secrets", "yes"),
         ("get secrets", "no"),
+        ("list secrets", "no"),
+        ("watch secrets", "no"),
+        ("update secrets", "no"),
         ("list configmaps", "no"),
         ("list resourcequotas", "yes"),
         ("get nodes", "no"),
@@ -161,6 +165,7 @@ def test_operator_may_do_what_it_needs(cluster: Cluster, operator: Operator, que
         ("edit", "update deepspeedjobs/status", "no"),
         ("view", "get deepspeedjobs", "yes"),
         ("view", "create deepspeedjobs", "no"),
+        ("view", "get secrets", "no"),
     ],
 )
 def test_who_may_edit_a_namespace_may_run_jobs_in_it(

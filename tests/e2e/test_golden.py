@@ -15,6 +15,7 @@ RENDERED = "# Rendered from the above; `make generate` writes it again.\n"
 COLLECTIONS = {
     "Service": f"{CORE}/namespaces/default/services",
     "ConfigMap": f"{CORE}/namespaces/default/configmaps",
+    "Secret": f"{CORE}/namespaces/default/secrets",
     "Pod": f"{CORE}/namespaces/default/pods",
     "EndpointSlice": f"{SLICES}/namespaces/default/endpointslices",
 }

@@ -62,6 +62,18 @@ def test_the_operators_account_deletes_nothing_of_others(
     assert "managed-by: deepspeed-operator only" in refusal(cluster, *delete)
 
 
+def test_a_deletion_on_trial_shows_the_operators_account_no_secret(
+    make_namespace: Callable[..., Namespace], cluster: Cluster, operator: Operator
+) -> None:
+    """RBAC's right to delete is a right to read: in the foreground the answer to a deletion is the object."""
+    namespace = make_namespace("hidden")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "theirs"}, "stringData": {"a": "b"}}
+    namespace.apply(secret)
+    trial = f"{namespace.path('secrets', 'theirs')}?dryRun=All&propagationPolicy=Foreground"
+    assert '"data"' in cluster.kubectl("delete", "--raw", trial)
+    assert "managed-by: deepspeed-operator only" in refusal(cluster, "delete", "--raw", trial)
+
+
 def test_a_namespace_with_jobs_has_one_policy_which_its_owner_may_change(
     make_namespace: Callable[..., Namespace], cluster: Cluster, operator: Operator, plain: str
 ) -> None:

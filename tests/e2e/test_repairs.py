@@ -45,11 +45,12 @@ def test_a_secret_that_is_missing_is_named_and_what_is_deleted_meanwhile_is_made
     )
     assert (said - known).total_seconds() < KNOWN_WITHIN_SECONDS
     content = next(name for name in namespace.children()["configmaps"] if name.startswith("late-1-"))
-    delete(namespace, ("configmap", content), ("service", "late"))
+    delete(namespace, ("configmap", content), ("secret", content), ("service", "late"))
 
     def made_again() -> bool:
         children = namespace.children()
-        return content in children["configmaps"] and children.get("services") == ["late"]
+        made = content in children["configmaps"] and content in children.get("secrets", [])
+        return made and children.get("services") == ["late"]
 
     eventually(made_again, lambda: f"children: {namespace.children()}", MADE_AGAIN_WITHIN_SECONDS)
     namespace.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"}, "stringData": {"a": "b"}})

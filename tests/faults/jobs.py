@@ -34,6 +34,9 @@ def manifest(name: str, nodes: int) -> Json:
     }
 
 
+KINDS = ("pods", "configmaps", "secrets", "services", "endpointslices")
+
+
 @dataclass(frozen=True)
 class Jobs:
     """The jobs of one namespace, and their children."""
@@ -105,7 +108,7 @@ class Jobs:
         return {
             "state": status["state"],
             "attempt": status["attempt"],
-            **{kind: self._names(kind, name) for kind in ("pods", "configmaps", "services", "endpointslices")},
+            **{kind: self._names(kind, name) for kind in KINDS},
             "addresses": [endpoint["hostname"] for part in slices for endpoint in part["endpoints"]],
         }
 

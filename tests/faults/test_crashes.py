@@ -13,8 +13,8 @@ from tests.faults.jobs import Jobs, Json
 from tests.faults.proxy import Answer, Forward, NoAnswer, Proxy, Request, honest
 from tests.faults.replica import Replica
 
-# Two status writes, Service, ConfigMap, four pods, one or two writes of the EndpointSlice.
-WRITES = 9
+# Two status writes, Service, ConfigMap, Secret, four pods, one or two writes of the EndpointSlice.
+WRITES = 10
 
 
 def undisturbed(name: str, nodes: int) -> Json:
@@ -25,6 +25,7 @@ def undisturbed(name: str, nodes: int) -> Json:
         "attempt": 1,
         "pods": pods,
         "configmaps": [f"{name}-1"],
+        "secrets": [f"{name}-1"],
         "services": [name],
         "endpointslices": [name],
         "addresses": pods,
@@ -78,7 +79,7 @@ def test_writes_from_apply_to_running(replica: Replica, jobs: Jobs, proxy: Proxy
     jobs.apply(nodes=8)
     replica.eventually(jobs.running, 20)
     time.sleep(1)
-    assert len(proxy.writes()) <= 8 + 6, proxy.writes()
+    assert len(proxy.writes()) <= 8 + 7 + 1, f"with the key of the install: {proxy.writes()}"
     assert len(set(proxy.writes())) >= 8 + 4
 
 

@@ -14,6 +14,7 @@ KINDS = {
     "events": "Event",
     "leases": "Lease",
     "pods": "Pod",
+    "secrets": "Secret",
     "services": "Service",
 }
 Writes = Counter[tuple[str, str]]

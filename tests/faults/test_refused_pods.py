@@ -123,7 +123,7 @@ def test_nothing_is_created_after_a_deletion_that_the_watch_told_before_our_writ
 
     async def slow(request: Request, forward: Forward) -> Answer:
         nonlocal deleted
-        if deleted and any(request.creates(plural) for plural in ("pods", "services", "configmaps")):
+        if deleted and any(request.creates(plural) for plural in ("pods", "services", "configmaps", "secrets")):
             created.append(request.path)
         answer = await forward()
         if request.method == "PUT" and request.path.endswith("/pretrain/status") and not deleted:

@@ -41,7 +41,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* What the operator may do in a namespace with DeepSpeedJobs. Nothing reads Secrets. */}}
+{{/* What the operator may do in a namespace with DeepSpeedJobs. Secrets of jobs' attempts are made and deleted, and never read. */}}
 {{- define "operator.rules" -}}
 - apiGroups: [deepspeed-operator.dev]
   resources: [deepspeedjobs]
@@ -55,6 +55,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, delete]
+- apiGroups: [""]
+  resources: [secrets]
+  # A deletion can be asked for in a way that shows the object. The policy lets none but an attempt's be deleted: without it
+  # there is no such right, and an attempt's Secret goes with its job.
+  verbs: [create{{ if .Values.admissionPolicy.enabled }}, delete{{ end }}]
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, update]

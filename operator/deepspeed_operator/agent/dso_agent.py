@@ -16,7 +16,7 @@ from dso_bandwidth import LIMIT_SECONDS, Sweep
 from dso_cause import ending, exit_code, message
 from dso_gang import SETTLE_SECONDS, Gang
 from dso_home import settle
-from dso_http import Answer, Server, listen
+from dso_http import YOUNG, Answer, Server, listen
 from dso_link import TELL_SECONDS, Link
 from dso_measure import Measure
 from dso_output import Output
@@ -36,6 +36,7 @@ class Agent:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.hold = plan.beat
+        self.token = plan.token
         self.started = time.monotonic()
         self.events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self.link = Link(plan, lambda: self.events.put(None))
@@ -56,16 +57,23 @@ class Agent:
 
     # The HTTP thread
 
+    def stranger(self, path: str) -> tuple[int, Any]:
+        if path == "/readyz":
+            return (200 if self.phase == "Running" else 503), {"phase": self.phase}
+        if path in ("/livez", "/state"):
+            return 200, {"phase": self.phase}
+        if path == "/beat":
+            return 403, {"refused": "it does not know the token of the attempt that runs here"}
+        return 404, {"error": "no such path"}
+
     def answer(self, path: str, body: dict[str, Any]) -> Answer:
         if path == "/beat" and self.gang:
             status, reply = self.gang.beat(body, time.monotonic())
             held = status == 200 and body["wait"] and not self.gang.is_news(body)
             return None if held else (status, reply)
-        if path == "/readyz":
-            return (200 if self.phase == "Running" else 503), {"phase": self.phase}
-        if path in ("/livez", "/state"):
+        if path == "/state":
             return 200, self.state()
-        return 404, {"error": "no such path"}
+        return self.stranger(path)
 
     def held(self, body: dict[str, Any], late: bool) -> Answer:
         assert self.gang
@@ -135,8 +143,8 @@ class Agent:
     def train(self) -> None:
         plan = self.plan
         try:
-            if self.gang:
-                allow_files(plan.nodes + 256)
+            # Two calls of each peer, one of which stays open while it waits; strangers; and our own.
+            allow_files((2 * plan.nodes if self.gang else 0) + YOUNG + 256)
             backlog = min(4096, plan.nodes + 128)
             Server(listen(plan.hosts[plan.index], plan.agent_port, backlog), self).start()
         except OSError as error:
@@ -230,8 +238,6 @@ class Agent:
                 raise Failure(self.hub_lost())
 
     def check_start(self, now: float) -> None:
-        if self.link.superseded:
-            raise Failure(self.plan.cause("Superseded", self.link.trouble[1]))
         # Rank 0's agent names who is missing; only a pod that does not reach it speaks for itself.
         if now - self.started > self.plan.deadline and now - self.link.contact > self.plan.beat + 5:
             reason, text = self.link.trouble
@@ -318,7 +324,7 @@ class Agent:
             self.warn(unkillable)
         until = time.monotonic() + (min(TELL_SECONDS, 2.0) if self.terminated_by else TELL_SECONDS)
         # Rank 0's agent may be what is missing: then there is nobody to agree with.
-        alone = cause["reason"] in ("Superseded", "PeerLost", "PeersMissing", "HostNotResolved")
+        alone = cause["reason"] in ("PeerLost", "PeersMissing", "HostNotResolved")
         while not (self.link.verdict or self.link.refused or alone) and time.monotonic() < until:
             self.next_event(0.05)
         cause = self.link.verdict or cause
@@ -360,7 +366,6 @@ class Agent:
 
 
 def allow_files(needed: int) -> None:
-    """Each peer's call stays open while it waits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         allowed = needed if hard == resource.RLIM_INFINITY else min(hard, needed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import hmac
 import json
 import selectors
 import socket
@@ -13,15 +14,25 @@ import time
 from typing import Any, Optional, Protocol, Tuple
 
 LIMIT = 65536
+HEAD_LIMIT = 8192
 IDLE_SECONDS = 10.0
+# Connections whose request is not complete, of one address and of all. A member's request comes with its first packet,
+# so that it is never the oldest of so many. Members may share an address: that of their node, or of a gateway.
+YOUNG_OF_ONE = 32
+YOUNG = 256
 Answer = Optional[Tuple[int, Any]]
 
 
 class App(Protocol):
     hold: float
+    token: str
+
+    def stranger(self, path: str) -> Tuple[int, Any]:
+        """What is told to a caller that does not know the token."""
+        ...
 
     def answer(self, path: str, body: dict[str, Any]) -> Answer:
-        """The status and JSON object to send, or None: hold the request."""
+        """The status and JSON object for a caller that knows it, or None: hold the request."""
         ...
 
     def held(self, body: dict[str, Any], late: bool) -> Answer:
@@ -36,10 +47,11 @@ class App(Protocol):
 
 
 class Connection:
-    __slots__ = ("body", "data", "open", "since", "sock")
+    __slots__ = ("body", "data", "host", "open", "since", "sock")
 
-    def __init__(self, sock: socket.socket, now: float) -> None:
+    def __init__(self, sock: socket.socket, host: str, now: float) -> None:
         self.sock = sock
+        self.host = host
         self.data = b""
         self.body: dict[str, Any] | None = None
         self.since = now
@@ -67,8 +79,9 @@ class Server(threading.Thread):
         listener.setblocking(False)
         self.selector = selectors.DefaultSelector()
         self.selector.register(listener, selectors.EVENT_READ)
-        # Both in order of time, so that the oldest is always at the left.
-        self.young: collections.deque[Connection] = collections.deque()
+        # All in order of time, so that the oldest always comes first.
+        self.young: dict[Connection, None] = {}
+        self.young_of: dict[str, dict[Connection, None]] = {}
         self.waiting: collections.deque[Connection] = collections.deque()
 
     def run(self) -> None:
@@ -78,7 +91,7 @@ class Server(threading.Thread):
             for key, _ in ready:
                 if key.data is None:
                     self._accept(now)
-                else:
+                elif key.data.open:  # one that was accepted in this round may have taken its place
                     self._read(key.data, now)
             self._expire(now)
             if self.app.changed(now):
@@ -89,16 +102,25 @@ class Server(threading.Thread):
     def _accept(self, now: float) -> None:
         for _ in range(64):
             try:
-                sock, _ = self.listener.accept()
+                sock, address = self.listener.accept()
             except BlockingIOError:
                 return
             except OSError:
-                time.sleep(0.05)  # out of file descriptors: spinning would only slow the ranks
+                if self.young:  # out of file descriptors
+                    self._close(next(iter(self.young)))
+                else:
+                    time.sleep(0.05)  # spinning would only slow the ranks
                 return
             sock.setblocking(False)
-            connection = Connection(sock, now)
-            self.young.append(connection)
+            connection = Connection(sock, address[0], now)
             self.selector.register(sock, selectors.EVENT_READ, connection)
+            of_one = self.young_of.setdefault(connection.host, {})
+            of_one[connection] = self.young[connection] = None
+            self._read(connection, now)
+            if len(of_one) > YOUNG_OF_ONE:
+                self._close(next(iter(of_one)))
+            elif len(self.young) > YOUNG:
+                self._close(next(iter(self.young)))
 
     def _read(self, connection: Connection, now: float) -> None:
         try:
@@ -107,15 +129,21 @@ class Server(threading.Thread):
             return
         except OSError:
             chunk = b""
-        if not chunk or len(connection.data) > LIMIT:
+        if not chunk or len(connection.data) > HEAD_LIMIT + LIMIT or connection.body is not None:
             self._close(connection)
             return
         connection.data += chunk
         head, separator, rest = connection.data.partition(b"\r\n\r\n")
-        if connection.body is not None or not separator:
+        if not separator:
+            if len(head) > HEAD_LIMIT:
+                self._close(connection)
             return
         try:
-            path, length = parse_head(head)
+            path, length, token = parse_head(head)
+            # Nothing is read for a stranger but the head.
+            if not hmac.compare_digest(token.encode(), self.app.token.encode()):
+                self._send(connection, {}, self.app.stranger(path))
+                return
             if len(rest) < length:
                 return
             body: dict[str, Any] = json.loads(rest) if length else {}
@@ -125,9 +153,18 @@ class Server(threading.Thread):
             return
         if answer is None:
             connection.body, connection.since = body, now
+            self._grown(connection)
             self.waiting.append(connection)
         else:
             self._send(connection, body, answer)
+
+    def _grown(self, connection: Connection) -> None:
+        """Its request is complete, or it is closed."""
+        self.young.pop(connection, None)
+        of_one = self.young_of.get(connection.host, {})
+        of_one.pop(connection, None)
+        if not of_one:
+            self.young_of.pop(connection.host, None)
 
     def _reconsider(self, connection: Connection, late: bool) -> None:
         if connection.open and connection.body is not None:
@@ -140,10 +177,8 @@ class Server(threading.Thread):
     def _expire(self, now: float) -> None:
         while self.waiting and now - self.waiting[0].since >= self.app.hold:
             self._reconsider(self.waiting.popleft(), late=True)
-        while self.young and now - self.young[0].since >= IDLE_SECONDS:
-            connection = self.young.popleft()
-            if connection.body is None:
-                self._close(connection)
+        while self.young and now - next(iter(self.young)).since >= IDLE_SECONDS:
+            self._close(next(iter(self.young)))
 
     def _send(self, connection: Connection, body: dict[str, Any], answer: tuple[int, Any]) -> None:
         payload = json.dumps(answer[1]).encode()
@@ -158,37 +193,43 @@ class Server(threading.Thread):
     def _close(self, connection: Connection) -> None:
         if connection.open:
             connection.open = False
+            self._grown(connection)
             self.selector.unregister(connection.sock)
             connection.sock.close()
 
 
-def parse_head(head: bytes) -> tuple[str, int]:
-    request, *headers = head.decode("latin-1").split("\r\n")
+def parse_head(head: bytes) -> tuple[str, int, str]:
+    """The path, the body's length and the token; the latter two are 0 and empty where they are not said."""
+    request, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     path = request.split(" ")[1].split("?")[0]
-    lengths = [line.partition(":")[2] for line in headers if line.lower().startswith("content-length:")]
-    length = int(lengths[0]) if lengths else 0
+    length = int(headers.get("content-length", 0))
     if length > LIMIT:
         raise ValueError("body too large")
-    return path, length
+    return path, length, headers.get("authorization", "").partition("Bearer ")[2]
 
 
-def post(addresses: list[Any], path: str, body: dict[str, Any], timeout: float) -> tuple[int, Any]:
-    """One call; `addresses` as getaddrinfo returns them. Raises OSError or ValueError."""
+def post(addresses: list[Any], path: str, body: dict[str, Any], token: str, timeout: float) -> tuple[int, Any]:
+    """One call, as long as `timeout` at most; `addresses` as getaddrinfo returns them. Raises OSError or ValueError."""
     payload = json.dumps(body).encode()
     with connect(addresses) as sock:
+        until = time.monotonic() + timeout
         sock.settimeout(timeout)
-        head = f"POST {path} HTTP/1.1\r\nHost: agent\r\nContent-Length: {len(payload)}\r\n\r\n"
-        sock.sendall(head.encode() + payload)
+        head = f"POST {path} HTTP/1.1\r\nHost: agent\r\nAuthorization: Bearer {token}\r\n"
+        sock.sendall(f"{head}Content-Length: {len(payload)}\r\n\r\n".encode() + payload)
         data = b""
         while True:
+            sock.settimeout(max(0.001, until - time.monotonic()))
             chunk = sock.recv(LIMIT)
             if not chunk:
                 break
             data += chunk
-    head, _, rest = data.decode().partition("\r\n\r\n")
+            if len(data) > HEAD_LIMIT + LIMIT:
+                raise ValueError("more than any agent says")
+    answer, _, rest = data.decode().partition("\r\n\r\n")
     if not rest:
         raise ValueError("no answer")
-    return int(head.split(" ")[1]), json.loads(rest)
+    return int(answer.split(" ")[1]), json.loads(rest)
 
 
 def connect(addresses: list[Any]) -> socket.socket:

@@ -24,7 +24,7 @@ class Link(threading.Thread):
         self.report: Cause | None = None
         self.left: Cause | None = None  # the first rank of this pod that ended with 0
         self.own_addresses = own_addresses()
-        self.released = self.finished = self.refused = self.superseded = False
+        self.released = self.finished = self.refused = False
         self.verdict: Cause | None = None
         self.registered = 0
         self.hub_node: str | None = None
@@ -35,7 +35,7 @@ class Link(threading.Thread):
         self.world: dict[str, Any] | None = None  # likewise
 
     def run(self) -> None:
-        while not (self.verdict or self.finished or self.superseded):
+        while not (self.verdict or self.finished):
             # The first call is not held: it tells that rank 0 is there.
             if not self._call(wait=self.contact > float("-inf")):
                 time.sleep(RETRY_SECONDS)
@@ -66,7 +66,8 @@ class Link(threading.Thread):
             # An address that answered is kept: with a slow name server rank 0 would take this pod for gone between two
             # calls, and one that is down for a while must not end a training.
             addresses = self.addresses or resolve(host, plan.agent_port)
-            status, answer = post(addresses, "/beat", self._message(wait, phase, news, world), timeout=plan.beat + 5)
+            message = self._message(wait, phase, news, world)
+            status, answer = post(addresses, "/beat", message, plan.token, plan.beat + 5)
             if status == 200:
                 self._accept(answer, addresses, begun)
                 if self.transport is news:
@@ -102,7 +103,6 @@ class Link(threading.Thread):
     def _refuse(self, answer: dict[str, Any]) -> None:
         text = f"rank 0's agent at {self.plan.hosts[0]} refused this pod: {answer['refused']}"
         self.trouble, self.refused = ("PeersMissing", text), True
-        self.superseded = answer.get("uid") == self.plan.uid and answer["attempt"] > self.plan.attempt
         self.wake()
 
     def _message(

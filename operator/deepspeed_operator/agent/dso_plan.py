@@ -18,13 +18,16 @@ WORKSPACE = os.environ.get("DEEPSPEED_OPERATOR_WORKSPACE", "/workspace")
 TERMINATION_LOG = os.environ.get("DEEPSPEED_OPERATOR_TERMINATION_LOG", "/dev/termination-log")
 
 HOSTFILE = os.path.join(DIRECTORY, "hostfile")
+TOKEN = os.path.join(DIRECTORY, "token")
 DS_CONFIG = os.path.join(DIRECTORY, "ds_config.json")
 
 
 class Plan:
-    def __init__(self, raw: dict[str, Any], hostfile: str, environ: Mapping[str, str]) -> None:
+    def __init__(self, raw: dict[str, Any], hostfile: str, environ: Mapping[str, str], token: str = "") -> None:
         if raw["protocol"] != PROTOCOL:
             raise ValueError(f"plan.json speaks protocol {raw['protocol']}, this agent {PROTOCOL}")
+        # What a caller must know to change the gang's state: a Secret of the attempt, which `view` cannot read.
+        self.token = token
         self.job: str = raw["job"]
         self.uid: str = raw["uid"]
         self.attempt: int = raw["attempt"]
@@ -103,10 +106,10 @@ class Failure(Exception):  # noqa: N818  the run's, not the agent's
 
 
 def load() -> Plan:
-    with open(os.path.join(DIRECTORY, "plan.json"), encoding="utf-8") as plan, open(
-        HOSTFILE, encoding="utf-8"
-    ) as hosts:
-        loaded = Plan(json.load(plan), hosts.read(), os.environ)
+    plan = json.loads(_read(os.path.join(DIRECTORY, "plan.json")))
+    loaded = Plan(plan, _read(HOSTFILE), os.environ, _read(TOKEN).strip())
+    if not loaded.token:
+        raise ValueError(f"{TOKEN} is empty: anybody would know the attempt's token")
     # The network profile's: what the image, the template or an entrypoint has set is never overridden.
     for name, value in loaded.environment.items():
         os.environ.setdefault(name, value)
@@ -115,6 +118,11 @@ def load() -> Plan:
         found = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
         os.environ["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys([*loaded.library_path, *found]))
     return loaded
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:

@@ -35,6 +35,7 @@ AGENT: Final = f"{JOB_DIRECTORY}/agent"
 HOSTFILE: Final = "hostfile"
 CONFIG_FILE: Final = "ds_config.json"
 PLAN_FILE: Final = "plan.json"
+TOKEN_FILE: Final = "token"  # noqa: S105 -- its name
 CONFIG_PATH: Final = f"{JOB_DIRECTORY}/{CONFIG_FILE}"
 
 VOLUME_JOB: Final = "deepspeed-operator-job"

@@ -14,12 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from deepspeed_operator.api.untyped import Json
+from deepspeed_operator.api.untyped import Json, object_at
 
 _AGENT: Final = Path(__file__).parents[1] / "agent"
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _POLL_SECONDS: Final = 0.1
+_LONGEST: Final = 1 << 20  # bytes of an answer
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -94,15 +95,17 @@ def _children() -> list[int]:
     return found
 
 
-def state_of(host: str, port: int) -> Json | None:
+def state_of(host: str, port: int, token: str) -> Json | None:
     """Return what an agent says of itself; None while it does not answer."""
     connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
-        connection.request("GET", "/state")
-        answer: Any = json.loads(connection.getresponse().read())
+        connection.request("GET", "/state", headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        answer: Any = json.loads(response.read(_LONGEST))
     except (OSError, http.client.HTTPException, ValueError):
         return None
     else:
-        return answer
+        # An agent that does not know this token, or no agent at all, says nothing of itself.
+        return answer if response.status == 200 and "ranks" in object_at(answer) else None
     finally:
         connection.close()

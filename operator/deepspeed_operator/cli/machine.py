@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from deepspeed_operator.api.names import TOKEN_FILE
 from deepspeed_operator.api.status import World
 from deepspeed_operator.plan.accelerators import CPU
 from deepspeed_operator.plan.ports import Ports
@@ -84,10 +85,13 @@ class Directory:
         """Return where the agent says why it ended."""
         return self.node(index) / "termination-log"
 
-    def write(self, nodes: int, job: Mapping[str, str], files: Mapping[str, str] | Path | None) -> None:
+    def write(self, nodes: int, job: Mapping[str, str], token: str, files: Mapping[str, str] | Path | None) -> None:
         """Write everything; what an earlier run left in the workspaces stays, as on a volume."""
         shutil.rmtree(self.job, ignore_errors=True)
         self.job.mkdir(parents=True)
+        secret = self.job / TOKEN_FILE
+        secret.touch(mode=0o600)  # others of this machine reach the agents' ports, too
+        secret.write_text(token, encoding="utf-8")
         for name, text in job.items():
             (self.job / name).write_text(text, encoding="utf-8")
         if isinstance(files, Path):

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -165,8 +166,9 @@ def _run(job: DeepSpeedJob, verdict: Judgement, files: Mapping[str, str] | Path 
         directory = Directory(root.resolve())
         attempt = _attempt(job, verdict)
         stack.callback(remove_traces, attempt.job.metadata.uid)
-        directory.write(attempt.world.nodes, machine_files(attempt, str(directory.job / CONFIG_FILE)), files)
-        return train(attempt, verdict, directory)
+        token = secrets.token_hex(32)
+        directory.write(attempt.world.nodes, machine_files(attempt, str(directory.job / CONFIG_FILE)), token, files)
+        return train(attempt, verdict, directory, token)
 
 
 def _attempt(job: DeepSpeedJob, verdict: Judgement) -> Attempt:

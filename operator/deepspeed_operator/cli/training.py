@@ -41,8 +41,8 @@ _ASK_SECONDS: Final = 1.0
 _COLOURS: Final[dict[State, Colour]] = {State.COMPLETE: "green", State.FAILED: "red"}
 
 
-def train(attempt: Attempt, verdict: Judgement, directory: Directory) -> int:
-    """Run an agent a node, and return how the command ends; the verdict is that on the job."""
+def train(attempt: Attempt, verdict: Judgement, directory: Directory, token: str) -> int:
+    """Run an agent a node, and return how the command ends; the verdict is that on the job, the token the agents'."""
     gc.enable()  # the other commands do without; this one may go on for weeks
     begun = time.monotonic()
     environments = _environments(attempt, directory)
@@ -50,7 +50,7 @@ def train(attempt: Attempt, verdict: Judgement, directory: Directory) -> int:
     where = f"{world.nodes} × {_ranks(world.slots_per_node)} on this machine, in {directory.root}"
     _say(State.STARTING, f"{where}; agents on 127.0.0.1 and up, port {port}")
     agents = Agents(environments)
-    live = _Live(attempt, verdict, environments)
+    live = _Live(attempt, verdict, environments, token)
     agents.wait(live.look)
     words = _last_words(directory)
     live.tell_version(words.get("deepspeed"))
@@ -99,7 +99,9 @@ def _environments(attempt: Attempt, directory: Directory) -> list[dict[str, str]
 class _Live:
     """Says what the agents answer, as soon as it is news."""
 
-    def __init__(self, attempt: Attempt, verdict: Judgement, environments: Sequence[dict[str, str]]) -> None:
+    def __init__(
+        self, attempt: Attempt, verdict: Judgement, environments: Sequence[dict[str, str]], token: str
+    ) -> None:
         self._attempt = attempt
         self._verdict = verdict
         self._version = attempt.job.spec.deepspeed_version
@@ -107,6 +109,7 @@ class _Live:
         self._port = attempt.ports.agent
         self._spec = attempt.job.spec
         self._environments = environments
+        self._token = token
         self._runs = False
         self._told: set[str] = set()
         self._has_plan = False
@@ -116,7 +119,7 @@ class _Live:
     def look(self) -> None:
         if self._runs and time.monotonic() >= self._next:
             self._next = time.monotonic() + _ASK_SECONDS
-            state = state_of(self._addresses[0], self._port)
+            state = state_of(self._addresses[0], self._port, self._token)
             self.tell_version(state.get("deepspeed") if state else None)
             found = transport_of(state.get("transport")) if state else None
             # A peer's links may come before the version, which is in the first lines of rank 0's own report.
@@ -125,7 +128,7 @@ class _Live:
             self.tell_plan(measured_of(state.get("measured")) if state else None)
             self.tell_world(world_of_agent(state.get("world") if state else None))
         elif not self._runs:
-            states = [state_of(address, self._port) for address in self._addresses]
+            states = [state_of(address, self._port, self._token) for address in self._addresses]
             self._runs = all(state is not None and state.get("phase") == "Running" for state in states)
             if self._runs:
                 self._tell_running([state for state in states if state is not None])

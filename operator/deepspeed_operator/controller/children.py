@@ -11,7 +11,7 @@ from deepspeed_operator.controller.contents import contains, merged
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.memory import Ensured, JobMemory
 from deepspeed_operator.controller.ownership import Owner, described, owner
-from deepspeed_operator.controller.resources import CONFIG_MAPS, Json, Resource, resource_of
+from deepspeed_operator.controller.resources import CONFIG_MAPS, SECRETS, Json, Resource, resource_of
 
 # A child is believed in for so long: while its job is being started it is doubted again and again.
 TRUSTED_SECONDS = 15.0
@@ -60,6 +60,31 @@ async def ensure(client: Client, job: DeepSpeedJob, memory: JobMemory, manifest:
     memory.ensured[identity] = Ensured(digest, steady())
 
 
+async def ensure_secret(client: Client, job: DeepSpeedJob, memory: JobMemory, manifest: Json) -> None:
+    """Make the attempt's Secret exist, without ever reading it.
+
+    What has its name is taken for ours. The name holds the attempt and characters of the job's uid, which nobody knows
+    before the job is there; who is quick enough to make a Secret of that name may write Secrets in the namespace, and
+    gains nothing by it: all pods of the attempt take their token from it, and one without a token ends them.
+    """
+    name = manifest["metadata"]["name"]
+    identity, namespace = (manifest["kind"], name), job.metadata.namespace
+    known = memory.ensured.get(identity)
+    if known is not None and steady() - known.at <= TRUSTED_SECONDS:
+        return
+    try:
+        # A create would do to look, but for a quota: it refuses what exists already, too.
+        new = known is None and memory.begun_attempt == job.status.attempt
+        if new or not await client.deletable(SECRETS, namespace, name):
+            if known is not None:
+                _log.warning("Secret %s/%s is gone and is made again", namespace, name)
+            await client.create(SECRETS, namespace, manifest)
+    except ApiError as error:
+        if not error.already_exists:
+            raise refused(error) from error
+    memory.ensured[identity] = Ensured("", steady())
+
+
 async def _create(client: Client, job: DeepSpeedJob, resource: Resource, manifest: Json) -> Json | None:
     """Post the object; return the one that is there already, if so."""
     try:
@@ -98,14 +123,16 @@ async def _adjust(client: Client, job: DeepSpeedJob, resource: Resource, live: J
 
 
 async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> None:
-    """Delete an attempt's ConfigMap, if it is the job's."""
+    """Delete an attempt's ConfigMap, if it is the job's, and before it the Secret of the same name."""
     live = await read(client, CONFIG_MAPS, job.metadata.namespace, name)
     if live is not None and owner(live, job) is Owner.OURS:
-        try:
-            await client.delete(CONFIG_MAPS, job.metadata.namespace, name, uid=live["metadata"]["uid"])
-        except ApiError as error:
-            if error.status not in {404, 409}:
-                raise
+        for resource, uid in (SECRETS, None), (CONFIG_MAPS, live["metadata"]["uid"]):
+            try:
+                await client.delete(resource, job.metadata.namespace, name, uid=uid)
+            except ApiError as error:
+                # Without its policy the chart gives no right to delete Secrets: they go with the job.
+                if error.status not in {404, 409} and not (resource is SECRETS and error.status == 403):
+                    raise
 
 
 async def read(client: Client, resource: Resource, namespace: str, name: str) -> Json | None:

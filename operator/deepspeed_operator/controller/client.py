@@ -101,8 +101,10 @@ class Client:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE_SECONDS)
         url = self._connection.server + resource.path(namespace)
         headers = await self._connection.authorization()
-        async with self._streams.get(url, params=query, headers=headers, timeout=timeout) as response:
-            if response.status >= 400:
+        async with self._streams.get(
+            url, params=query, headers=headers, timeout=timeout, allow_redirects=False
+        ) as response:
+            if response.status >= 300:
                 API_ERRORS.labels(response.status).inc()
                 raise api_error(response.status, response.headers, await response.read())
             rest = b""
@@ -131,6 +133,20 @@ class Client:
         """Replace an object or its status; with a resourceVersion in it, only that version."""
         path = resource.path(namespace, body["metadata"]["name"], subresource)
         return await self._request("update", path, resource, namespace=namespace, body=body)
+
+    async def deletable(self, resource: Resource, namespace: str, name: str) -> bool:
+        """Say whether an object is there that we could delete: so much can be known of one that may not be read.
+
+        In the background: who asks for another way of deletion is shown the object.
+        """
+        query = {"dryRun": "All", "propagationPolicy": "Background"}
+        try:
+            await self._request("delete", resource.path(namespace, name), resource, query=query)
+        except ApiError as error:
+            if error.status in {403, 404}:
+                return False
+            raise
+        return True
 
     async def delete(
         self, resource: Resource, namespace: str, name: str, *, uid: str | None = None, version: str | None = None
@@ -190,11 +206,11 @@ class Client:
         url = self._connection.server + path
         sent_at = steady()
         async with self._session.request(
-            method, url, params=query, data=data, headers=headers, timeout=timeout
+            method, url, params=query, data=data, headers=headers, timeout=timeout, allow_redirects=False
         ) as response:
             CLOCK.correct(response.headers.get("Date"), sent_at)
             content = await response.read()
-            if response.status >= 400:
+            if response.status >= 300:
                 raise api_error(response.status, response.headers, content)
             return cast("dict[str, Any]", json.loads(content))
 

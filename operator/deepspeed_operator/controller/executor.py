@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.names import API_VERSION, KIND
+from deepspeed_operator.api.names import API_VERSION, KIND, TOKEN_FILE
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.controller.bodies import Bodies, is_unread
 from deepspeed_operator.controller.cache import JobCache, PodCache, job_key, job_version
@@ -16,6 +16,7 @@ from deepspeed_operator.controller.children import (
     RefusedError,
     TryAgainSoonError,
     ensure,
+    ensure_secret,
     remove_config_map,
 )
 from deepspeed_operator.controller.client import Client
@@ -35,12 +36,14 @@ from deepspeed_operator.controller.queue import Key, WorkQueue
 from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import JOBS, Json
 from deepspeed_operator.controller.settling import Settling
+from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,
     DeleteConfigMaps,
     DeletePod,
     Ensure,
+    EnsureToken,
     JobEvent,
     Outcome,
     Question,
@@ -73,6 +76,7 @@ class Executor:
     bodies: Bodies
     marker: Marker
     installation: Installation
+    tokens: Tokens
     _memories: dict[Key, JobMemory] = field(default_factory=dict[Key, JobMemory])
     _pace: Pace = field(default_factory=Pace)
     _pruned_noted: bool = False
@@ -228,6 +232,9 @@ class Executor:
         match action:
             case Ensure(manifest, doubted):
                 await ensure(self.client, job, memory, manifest, doubted=doubted)
+            case EnsureToken(manifest, attempt):
+                data = {TOKEN_FILE: self.tokens.of(job.metadata.uid, attempt)}
+                await ensure_secret(self.client, job, memory, {**manifest, "stringData": data})
             case CreatePods(_, pods):
                 memory.facts = replace(memory.facts, refusal=None)
                 lacking = await self.quotas.shortfall(job.metadata.namespace, pods[0], len(pods))

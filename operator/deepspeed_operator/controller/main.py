@@ -15,7 +15,6 @@ from deepspeed_operator.controller import health, logs
 from deepspeed_operator.controller.connection import connect
 from deepspeed_operator.controller.forks import ForkServer
 from deepspeed_operator.controller.judges import Judges
-from deepspeed_operator.controller.prerequisites import wait_for_prerequisites
 from deepspeed_operator.controller.replica import Replica
 from deepspeed_operator.controller.settings import Settings, process_settings
 from deepspeed_operator.controller.verdicts import prepare
@@ -52,7 +51,7 @@ async def run(settings: Settings, server: ForkServer) -> int:
         runner = await health.serve(replica.health, settings.http_host, settings.http_port)
         stack.push_async_callback(runner.cleanup)
         stop = _task("stop signal", stopping.wait())
-        prepared = _task("prerequisites", wait_for_prerequisites(replica.client, replica.health.report))
+        prepared = _task("prerequisites", replica.prepare())
         stack.push_async_callback(_cancel, [stop, prepared])
         await asyncio.wait([stop, prepared], return_when=asyncio.FIRST_COMPLETED)
         if not stop.done():

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from deepspeed_operator.api.names import API_VERSION, PLURAL
 from deepspeed_operator.controller.client import Client
@@ -18,11 +18,16 @@ REMIND_CHECKS = 12
 _log = logging.getLogger(__name__)
 
 
-async def wait_for_prerequisites(client: Client, report: Callable[[str | None], None]) -> None:
-    """Return when the operator can work; meanwhile report, and now and then log, why it cannot."""
+async def wait_for_prerequisites(
+    client: Client, report: Callable[[str | None], None], more: Callable[[], Awaitable[str | None]]
+) -> None:
+    """Return when the operator can work; meanwhile report, and now and then log, why it cannot.
+
+    `more` is asked last, and returns a problem likewise.
+    """
     checks = 0
     while True:
-        problem = await _problem(client)
+        problem = await _problem(client) or await more()
         report(problem)
         if problem is None:
             return

@@ -1,14 +1,12 @@
 """Answering the reconciler's questions."""
 
 import asyncio
-import json
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, cast
-
-import aiohttp
+from typing import cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.controller.agents import Agents
 from deepspeed_operator.controller.cache import PodCache
 from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
@@ -18,6 +16,7 @@ from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.nodes import NodeLabels
 from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
+from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.controller.trials import Trials
 from deepspeed_operator.controller.verdicts import Verdicts
 from deepspeed_operator.plan.foresight import Foreseen, foreseen
@@ -33,21 +32,23 @@ from deepspeed_operator.reconcile.actions import (
     ReadConfigMap,
     TryPod,
 )
-from deepspeed_operator.reconcile.agent import report_of
 from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, CorrectedPlan, ForeseenPlan, FoundGpus
 from deepspeed_operator.reconcile.pods import pod_view
 from deepspeed_operator.render.installation import Installation
-
-AGENT_SECONDS = 2.0
-AGENTS_AT_A_TIME = 32
-AGENT_BYTES = 1 << 20
 
 
 class Questions:
     """Fills a job's facts."""
 
     def __init__(
-        self, client: Client, pods: PodCache, judges: Judges, quotas: Quotas, installation: Installation
+        self,
+        client: Client,
+        pods: PodCache,
+        judges: Judges,
+        *,
+        quotas: Quotas,
+        installation: Installation,
+        tokens: Tokens,
     ) -> None:
         self._client = client
         self._pods = pods
@@ -55,10 +56,7 @@ class Questions:
         self._verdicts = Verdicts(judges, installation)
         self._trials = Trials(client, quotas)
         self._nodes = NodeLabels(client)
-        self._agents = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=AGENTS_AT_A_TIME, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=AGENT_SECONDS),
-        )
+        self._agents = Agents(tokens)
 
     async def close(self) -> None:
         await self._agents.close()
@@ -87,12 +85,12 @@ class Questions:
             case FindGpus(wanted):
                 kinds = wanted.kinds(await self._nodes.all())
                 memory.facts = replace(memory.facts, gpus=FoundGpus(wanted, kinds, now()))
-            case ReadAgent(attempt, address, port, early):
+            case ReadAgent(attempt):
                 before = memory.facts.agent
-                report = await self._read_agent(job, attempt, address, port)
+                report = await self._agents.read(job, question)
                 if report is None:
                     report = AgentReport(attempt, now(), silent=before.silent + 1 if before is not None else 1)
-                memory.facts = replace(memory.facts, agent=replace(report, early=early))
+                memory.facts = replace(memory.facts, agent=replace(report, early=question.early))
             case CorrectPlan(attempt):
                 found = CorrectedPlan(attempt, await corrected_plan(self._judges, job, question))
                 memory.facts = replace(memory.facts, corrected=found)
@@ -102,15 +100,6 @@ class Questions:
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)
-
-    async def _read_agent(self, job: DeepSpeedJob, attempt: int, address: str, port: int) -> AgentReport | None:
-        host = f"[{address}]" if ":" in address else address
-        try:
-            async with self._agents.get(f"http://{host}:{port}/state") as response:
-                state: Any = json.loads(await whole(response.content))
-            return report_of(state, job.metadata.uid, attempt, now())
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError):
-            return None  # no answer is an answer: what it would have told is not essential
 
     async def _confirm_missing(self, job: DeepSpeedJob, names: Iterable[str]) -> frozenset[str]:
         namespace = job.metadata.namespace
@@ -124,16 +113,6 @@ class Questions:
         listed = tuple(names)
         absent = await asyncio.gather(*(missing(name) for name in listed))
         return frozenset(name for name, gone in zip(listed, absent, strict=True) if gone)
-
-
-async def whole(content: aiohttp.StreamReader) -> bytes:
-    """Read to the end, however many pieces it comes in; ValueError if it is none."""
-    data = b""
-    async for piece in content.iter_any():
-        data += piece
-        if len(data) > AGENT_BYTES:
-            raise ValueError("more than any agent says")
-    return data
 
 
 async def corrected_plan(judges: Judges, job: DeepSpeedJob, asked: CorrectPlan) -> Corrected:

@@ -20,10 +20,12 @@ from deepspeed_operator.controller.jobs import JobFeed, job_registry, kopf_setti
 from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
 from deepspeed_operator.controller.marker import Marker
+from deepspeed_operator.controller.prerequisites import wait_for_prerequisites
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import WorkQueue
 from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.settings import Settings
+from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.render.installation import Installation
 from deepspeed_operator.render.isolation import jobs_policy
@@ -63,8 +65,10 @@ class Replica:
         )
         isolation = Isolation(self.client, jobs_policy(settings.namespace) if settings.isolates_jobs else None)
         self._judges = judges
-        quotas = Quotas(self.client)
-        self._questions = Questions(self.client, pods, judges, quotas, installation)
+        quotas, self._tokens = Quotas(self.client), Tokens()
+        self._questions = Questions(
+            self.client, pods, judges, quotas=quotas, installation=installation, tokens=self._tokens
+        )
         self._executor = Executor(
             client=self.client,
             jobs=jobs,
@@ -80,6 +84,16 @@ class Replica:
             bodies=bodies,
             marker=marker,
             installation=installation,
+            tokens=self._tokens,
+        )
+
+    async def prepare(self) -> None:
+        """Return when there is all that the operator needs; meanwhile health says what there is not."""
+        settings = self._settings
+        await wait_for_prerequisites(
+            self.client,
+            self.health.report,
+            lambda: self._tokens.load(self.client, settings.namespace, settings.key_secret),
         )
 
     def watchers(self) -> Iterator[Part]:

@@ -40,6 +40,7 @@ class Settings:
 
     namespace: str = "default"  # where the Lease is
     watched_namespaces: tuple[str, ...] = ()  # none: all
+    key_secret: str = f"{OPERATOR}-key"
     identity: str = ""
     qps: float = 500.0
     in_flight: int = 128
@@ -73,6 +74,7 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     return Settings(
         namespace=given.namespace,
         watched_namespaces=tuple(sorted({part.strip() for part in namespaces.split(",") if part.strip()})),
+        key_secret=given.key_secret,
         identity=given.identity,
         qps=given.qps,
         in_flight=given.in_flight,
@@ -129,6 +131,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     own, leader = Settings(), LeaderSettings()
     add("namespace", _own_namespace(environment), "namespace of the install: the Lease is there")
     add("watch-namespaces", "", "comma-separated namespaces to serve; empty: all")
+    add("key-secret", own.key_secret, "Secret with the key of the attempts' tokens; filled if it is empty, else made")
     add("identity", f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}", "name of this replica in the Lease")
     add("qps", str(own.qps), "writes a second to the API server, renewals of the Lease apart", _positive)
     add("in-flight", str(own.in_flight), "pods created at a time", _count)

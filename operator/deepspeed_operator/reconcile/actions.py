@@ -107,6 +107,14 @@ class Ensure:
 
 
 @dataclass(frozen=True, slots=True)
+class EnsureToken:
+    """Make the attempt's Secret exist, with the attempt's token in it, which is never read."""
+
+    manifest: Manifest
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePods:
     """POST the pods in growing batches. An existing pod of ours is read and kept.
 
@@ -128,14 +136,14 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class DeleteConfigMaps:
-    """Delete ConfigMaps of earlier attempts, where there are such, and fill `facts.kept_from` with this attempt."""
+    """Delete ConfigMaps and Secrets of earlier attempts, if any, and fill `facts.kept_from` with this attempt."""
 
     attempt: int
     names: tuple[str, ...]
 
 
 Question = ReadConfigMap | FindGpus | JudgeRun | TryPod | ReadAgent | CorrectPlan | ForeseePlan | ConfirmMissing
-Action = Question | Ensure | CreatePods | DeletePod | DeleteConfigMaps
+Action = Question | Ensure | EnsureToken | CreatePods | DeletePod | DeleteConfigMaps
 
 
 @dataclass(frozen=True, slots=True)

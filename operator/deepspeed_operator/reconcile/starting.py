@@ -12,6 +12,7 @@ from deepspeed_operator.reconcile.actions import (
     CreatePods,
     DeleteConfigMaps,
     Ensure,
+    EnsureToken,
     ReadAgent,
     ReadConfigMap,
 )
@@ -53,7 +54,11 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
     if isinstance(source, Verdict):
         return source
     attempt = _attempt(observed, gang, source, installation)
-    needed = Ensure(attempt.service(), doubted=True), Ensure(attempt.config_map(), doubted=True)
+    needed = (
+        Ensure(attempt.service(), doubted=True),
+        Ensure(attempt.config_map(), doubted=True),
+        EnsureToken(attempt.secret(), gang.attempt),
+    )
     if not gang.missing:
         return needed
     wrong = _made_wrong(observed, installation)

@@ -83,6 +83,15 @@ class Attempt:
             "binaryData": {AGENT_KEY: self.installation.agent},
         }
 
+    def secret(self) -> Json:
+        """Return the immutable Secret of the same name, for the token that only the controller knows to put in."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": child_metadata(self.job, self._content_name, self._labels),
+            "immutable": True,
+        }
+
     def pod(self, index: int) -> Json:
         """Return the pod with this index."""
         name = pod_name(self.job.metadata.name, self.attempt, index)

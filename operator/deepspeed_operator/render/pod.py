@@ -33,6 +33,9 @@ def pod_spec(spec: DeepSpeedJobSpec, job_name: str, labels: dict[str, str], volu
         "volumes": [*list_at(template, "volumes"), *volumes],
     }
     rendered.setdefault("enableServiceLinks", False)
+    if not (template.get("serviceAccountName") or template.get("serviceAccount")):
+        # Training asks nothing of the API server; who names an account means to use it.
+        rendered.setdefault("automountServiceAccountToken", False)
     rendered.setdefault("topologySpreadConstraints", [_spread_over_nodes(labels)])
     if rendered.get("hostNetwork"):
         # Else the node's own resolver is asked, which does not know the hostfile's names.
@@ -40,9 +43,12 @@ def pod_spec(spec: DeepSpeedJobSpec, job_name: str, labels: dict[str, str], volu
     return rendered
 
 
-def pod_volumes(spec: DeepSpeedJobSpec, config_map: str) -> list[Json]:
-    """Return the volumes we add."""
-    volumes: list[Json] = [{"name": VOLUME_JOB, "configMap": {"name": config_map}}]
+def pod_volumes(spec: DeepSpeedJobSpec, content: str) -> list[Json]:
+    """Return the volumes we add; `content` names the attempt's ConfigMap and Secret."""
+    # Every user of the pod may read it, as by default: ranks run as whom the image or its template says.
+    volumes: list[Json] = [
+        {"name": VOLUME_JOB, "projected": {"sources": [{kind: {"name": content}} for kind in ("configMap", "secret")]}}
+    ]
     if spec.training.files is not None:
         volumes.append({"name": VOLUME_FILES, "configMap": {"name": spec.training.files.config_map}})
         volumes.append({"name": VOLUME_WORKSPACE, "emptyDir": {}})

@@ -16,6 +16,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 AGENT = Path(__file__).parents[3] / "operator/deepspeed_operator/agent"
+TOKEN = "the token of an attempt"
 CONFIG = {"train_micro_batch_size_per_gpu": 4}
 
 # What a training script may ask for: the variables that a rank was given, one JSON object a line.
@@ -48,10 +49,10 @@ class Running:
         self._message, self._output = message, output
         self.host = gang.hosts[index]
 
-    def get(self, path: str) -> tuple[int, dict[str, Any]]:
+    def get(self, path: str, token: str = TOKEN) -> tuple[int, dict[str, Any]]:
         connection = http.client.HTTPConnection(self.host, self.gang.port, timeout=3)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
             response = connection.getresponse()
             return response.status, json.loads(response.read())
         finally:
@@ -102,6 +103,7 @@ class Gang:
     plan: dict[str, Any] = field(default_factory=dict[str, Any])
     config: dict[str, Any] | None = field(default_factory=lambda: CONFIG)
     attempt: int = 1
+    token: str = TOKEN
     python: str = sys.executable
     agent: Path = AGENT
     hosts: list[str] = field(default_factory=list[str])
@@ -121,6 +123,7 @@ class Gang:
         etc = self.directory / "etc"
         etc.mkdir(exist_ok=True)
         (etc / "hostfile").write_text("".join(f"{host} slots={self.slots}\n" for host in self.hosts))
+        (etc / "token").write_text(self.token)
         if self.config is not None:
             (etc / "ds_config.json").write_text(json.dumps(self.config))
         plan: dict[str, Any] = {

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import Gang, load
+from tests.unit.agent.harness import TOKEN, Gang, load
 
 Make = Callable[..., Gang]
 UNRESOLVABLE = "no-such-host.invalid"
@@ -70,39 +70,38 @@ def test_peers_may_come_in_any_order_and_late(gang: Make) -> None:
     assert [each.end().code for each in running] == [0, 0, 0]
 
 
-def test_an_agent_of_an_older_attempt_is_superseded(gang: Make) -> None:
-    new = gang(nodes=2, attempt=2)
-    old = gang(nodes=2, attempt=1, hosts=new.hosts, port=new.port)
-    waiting = new.start(0)
-    waiting.wait_for(lambda: waiting.ask("/livez") == 200)
-    stale = old.start(1).end(5)
-    assert (stale.code, stale.cause["reason"]) == (1, "Superseded")
-    assert "attempt 2" in stale.cause["signature"]
-    assert waiting.get("/state")[1]["hosts"]["registered"] == 1
-    joined = new.start(1)
-    assert [waiting.end().code, joined.end().code] == [0, 0]
-
-
-def test_another_jobs_agent_is_refused_with_the_reason(gang: Make) -> None:
+def test_who_does_not_know_the_token_is_refused_with_the_reason(gang: Make) -> None:
+    """An agent of another job, or of another attempt, to which rank 0's address has come."""
     here = gang(nodes=2)
-    other = gang(nodes=2, hosts=here.hosts, port=here.port, plan={"uid": "other-uid", "startupDeadlineSeconds": 1})
+    other = gang(nodes=2, hosts=here.hosts, port=here.port, token="another", plan={"startupDeadlineSeconds": 1})
     here.start(0)
     ended = other.start(1).end(12)
     assert ended.cause["reason"] == "PeersMissing"
-    assert "refused this pod: it does not know the uid of job pretrain, which runs here" in ended.cause["signature"]
+    assert "refused this pod: it does not know the token of the attempt that runs here" in ended.cause["signature"]
 
 
-def test_nobody_is_told_the_uid_that_a_peer_must_know(gang: Make) -> None:
-    running = gang(nodes=2).start(0)
-    running.wait_for(lambda: running.ask("/livez") == 200 and running.get("/state")[1]["hosts"]["registered"] == 1)
-    seen: list[Any] = [running.get(path) for path in ("/state", "/livez", "/readyz", "/beat", "/")]
-    with closing(HTTPConnection(running.host, running.gang.port, timeout=3)) as connection:
-        connection.request("POST", "/beat", json.dumps(beat(1, uid="guessed")))
-        refused = connection.getresponse()
-        seen.append(refused.read().decode())
-    assert refused.status == 403
-    assert running.get("/state")[1]["hosts"]["registered"] == 1
-    assert "job-uid" not in repr(seen)
+def test_the_uid_ends_no_run_and_a_stranger_learns_nothing_but_the_phase(gang: Make) -> None:
+    made = gang(script="import time; time.sleep(60)")
+    running = made.start(0)
+    running.wait_until_ready()
+    cause = {"reason": "RankFailed", "signature": "a lie", "index": 0}
+    for token in ("", "guessed", "job-uid", "\u00e4"):
+        said = [running.get(path, token) for path in ("/state", "/livez", "/readyz")]
+        assert said == [(200, {"phase": "Running"})] * 3
+        with closing(HTTPConnection(running.host, made.port, timeout=3)) as connection:
+            headers = {"Authorization": f"Bearer {token}".encode()}
+            connection.request("POST", "/beat", json.dumps(beat(0, "Stopping", cause=cause)), headers)
+            assert connection.getresponse().status == 403
+    time.sleep(0.5)
+    assert running.get("/state")[1]["phase"] == "Running"
+    assert TOKEN not in running.output
+
+
+def test_an_attempt_without_a_token_does_not_start(gang: Make) -> None:
+    made = gang(token="\n")
+    ended = made.start(0).end(12)
+    assert (ended.code, ended.cause["reason"]) == (1, "AgentError")
+    assert "token is empty" in ended.cause["signature"]
 
 
 def test_a_replaced_pod_takes_its_index_before_the_start(gang: Make) -> None:
@@ -236,7 +235,7 @@ def test_two_hundred_agents_start_within_a_second_of_the_last(gang: Make, nodes:
     answers: list[Any] = []
 
     def call(index: int) -> None:
-        answers.append(http.post(address, "/beat", beat(index, wait=True), 20))
+        answers.append(http.post(address, "/beat", beat(index, wait=True), TOKEN, 20))
 
     callers = [threading.Thread(target=call, args=(index,)) for index in range(1, nodes - 1)]
     for caller in callers:

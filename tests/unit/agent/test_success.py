@@ -12,7 +12,7 @@ import pytest
 
 from deepspeed_operator.delivery import agent_archive, without_words
 from deepspeed_operator.render.installation import AGENT_ROOM
-from tests.unit.agent.harness import AGENT, CONFIG, PRINT_ENVIRONMENT, Gang, interpreters
+from tests.unit.agent.harness import AGENT, CONFIG, PRINT_ENVIRONMENT, TOKEN, Gang, interpreters
 
 Make = Callable[..., Gang]
 
@@ -167,10 +167,11 @@ def test_state_and_readiness_over_http(gang: Make) -> None:
         b"\r\n\r\n",
         b"HELLO\r\n\r\n",
         b"POST /beat HTTP/1.1\r\nContent-Length: many\r\n\r\n",
-        b"POST /beat HTTP/1.1\r\nContent-Length: 60000\r\n\r\n" + b"[" * 60000,
+        b"POST /beat HTTP/1.1\r\nAuthorization: Bearer %s\r\nContent-Length: 60000\r\n\r\n" % TOKEN.encode()
+        + b"[" * 60000,
     ],
 )
-def test_nothing_that_a_stranger_sends_ends_the_agents_http(gang: Make, sent: bytes) -> None:
+def test_nothing_that_is_sent_ends_the_agents_http(gang: Make, sent: bytes) -> None:
     made = gang(script="import time; time.sleep(60)")
     running = made.start()
     running.wait_until_ready()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import PRINT_ENVIRONMENT, Gang, Running, load
+from tests.unit.agent.harness import PRINT_ENVIRONMENT, TOKEN, Gang, Running, load
 
 Make = Callable[..., Gang]
 LOGS = Path(__file__).parent / "nccl"
@@ -108,7 +108,8 @@ def test_a_report_that_no_agent_makes_is_not_taken(gang: Make, report: Any) -> N
     pod = {"pod": "p", "podUid": "u", "node": "n"}
     beat = {"protocol": 1, "uid": "job-uid", "attempt": 1, "index": 1, "phase": "Waiting", "cause": None, "wait": False}
     connection = http.client.HTTPConnection(made.hosts[0], made.port, timeout=3)
-    connection.request("POST", "/beat", json.dumps({**beat, **pod, "transport": report}))
+    authorization = {"Authorization": f"Bearer {TOKEN}"}
+    connection.request("POST", "/beat", json.dumps({**beat, **pod, "transport": report}), authorization)
     assert connection.getresponse().status == 200
     connection.close()
     first.wait_until_ready()

@@ -19,6 +19,7 @@ from deepspeed_operator.reconcile.actions import (
     DeleteConfigMaps,
     DeletePod,
     Ensure,
+    EnsureToken,
     FindGpus,
     ForeseePlan,
     JobEvent,
@@ -201,6 +202,11 @@ class Simulation:
                     self.writes.append("/".join(key))
                 if manifest["kind"] == "ConfigMap":
                     self.config_maps[manifest["metadata"]["name"]] = manifest["data"]
+            case EnsureToken(manifest, _):
+                key = ("Secret", manifest["metadata"]["name"])
+                if key not in self.objects:
+                    self.objects[key] = manifest
+                    self.writes.append("/".join(key))
             case CreatePods(attempt, pods):
                 self.facts = replace(self.facts, refusal=None)
                 for manifest in pods:
@@ -218,6 +224,7 @@ class Simulation:
                     self.writes.append(f"delete {name}")
             case DeleteConfigMaps(attempt, names):
                 for name in names:
+                    self.objects.pop(("Secret", name), None)
                     if self.config_maps.pop(name, None) is not None:
                         self.writes.append(f"delete ConfigMap/{name}")
                 self.facts = replace(self.facts, kept_from=attempt)

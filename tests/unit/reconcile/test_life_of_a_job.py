@@ -25,7 +25,8 @@ def running(**spec: object) -> Simulation:
 def test_an_accepted_job_gets_its_children_after_the_attempt_is_recorded() -> None:
     simulation = started()
     assert simulation.writes == [
-        "status", "Service/pretrain", "ConfigMap/pretrain-1-job-1", "pod pretrain-1-0", "pod pretrain-1-1",
+        "status", "Service/pretrain", "ConfigMap/pretrain-1-job-1", "Secret/pretrain-1-job-1",
+        "pod pretrain-1-0", "pod pretrain-1-1",
     ]  # fmt: skip
     status = simulation.job.status
     assert (status.state, status.attempt, status.run_id) == (State.STARTING, 1, "")
@@ -35,14 +36,14 @@ def test_an_accepted_job_gets_its_children_after_the_attempt_is_recorded() -> No
     assert (status.batch.train, status.batch.micro_per_gpu, status.batch.accumulation) == (24, 2, 6)
 
 
-def test_from_apply_to_running_takes_nodes_plus_six_writes() -> None:
+def test_from_apply_to_running_takes_nodes_plus_seven_writes() -> None:
     simulation = started()
     simulation.change(0, address="10.0.0.1", phase="Running")
     simulation.settle()
     simulation.run_all()
     simulation.settle()
     assert simulation.job.status.state is State.RUNNING
-    assert len(simulation.writes) == 2 + 6
+    assert len(simulation.writes) == 2 + 7
     assert [event.reason for event in simulation.events] == ["Starting", "Running"]
 
 
@@ -175,6 +176,7 @@ def test_suspending_frees_the_pods_and_resuming_is_a_new_attempt_of_the_same_run
     assert simulation.job.status.start_time == started_at
     assert "ConfigMap/pretrain-2-job-1" in simulation.writes
     assert "delete ConfigMap/pretrain-1-job-1" in simulation.writes
+    assert {name for kind, name in simulation.objects if kind == "Secret"} == {"pretrain-2-job-1"}
 
 
 def test_a_result_that_arrives_while_suspending_wins() -> None:

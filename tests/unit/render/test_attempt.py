@@ -39,8 +39,10 @@ def test_what_a_kubelet_keeps_by_name_is_named_for_one_job_alone() -> None:
     again = attempt.job.model_copy(update={"metadata": attempt.job.metadata.model_copy(update={"uid": "0e9a7b31-5"})})
     made_again = Attempt(again, 1, attempt.world, None, INSTALLATION)
     for each in (attempt, made_again):
-        volume = next(each for each in each.pod(0)["spec"]["volumes"] if "configMap" in each)
-        assert volume["configMap"]["name"] == each.config_map()["metadata"]["name"]
+        volume = next(each for each in each.pod(0)["spec"]["volumes"] if "projected" in each)
+        name = each.config_map()["metadata"]["name"]
+        assert volume["projected"]["sources"] == [{"configMap": {"name": name}}, {"secret": {"name": name}}]
+        assert each.secret()["metadata"]["name"] == name
     assert made_again.config_map()["metadata"]["name"] == "pretrain-1-0e9a7"
     assert attempt.config_map()["metadata"]["name"] != made_again.config_map()["metadata"]["name"]
 
@@ -224,6 +226,23 @@ def test_pods_on_the_nodes_network_take_their_agents_port_of_the_node() -> None:
     agent = {"containerPort": attempt.ports.agent, "hostPort": attempt.ports.agent, "protocol": "TCP"}
     assert trainer_of_pod(attempt)["ports"] == [{"containerPort": 80}, agent]
     assert "ports" not in trainer_of_pod(attempt_of({"spec": {"containers": [{}]}}))
+
+
+@pytest.mark.parametrize(
+    ("pod", "mounted"),
+    [
+        ({}, False),
+        ({"serviceAccountName": "trainer"}, None),
+        ({"serviceAccount": "trainer"}, None),
+        ({"automountServiceAccountToken": True}, True),
+        ({"serviceAccountName": "trainer", "automountServiceAccountToken": False}, False),
+    ],
+)
+def test_a_pod_has_a_token_of_the_api_server_only_where_the_template_means_it_to(
+    pod: dict[str, Any], mounted: bool | None
+) -> None:
+    attempt = attempt_of(template={"spec": {**pod, "containers": [{"name": "trainer"}]}})
+    assert attempt.pod(0)["spec"].get("automountServiceAccountToken") is mounted
 
 
 def test_a_users_own_shared_memory_is_seen_however_its_path_is_written() -> None:

@@ -36,7 +36,7 @@ def rendered(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
     indices = range(job.spec.nodes)
     addresses = {index: f"10.244.0.{index + 5}" for index in indices}
     pods = [attempt.pod(index) for index in indices]
-    return [attempt.service(), attempt.config_map(), *pods, *attempt.endpoint_slices(addresses)]
+    return [attempt.service(), attempt.config_map(), attempt.secret(), *pods, *attempt.endpoint_slices(addresses)]
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
