@@ -34,7 +34,6 @@ arguments = TrainingArguments(
     bf16=on_gpus,
     accelerator_config={"use_configured_state": not on_gpus},
     logging_steps=8,
-    log_on_each_node=False,
     save_strategy="no",
     report_to="none",
     disable_tqdm=True,
