@@ -1,5 +1,8 @@
 """What the operator is set to, and what others put into the cluster, never costs it the Lease or its memory."""
 
+import json
+from pathlib import Path
+
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Answer, Forward, Proxy, Request
 from tests.faults.replica import Replica
@@ -20,3 +23,42 @@ def test_a_renewal_of_the_lease_does_not_wait_for_the_turn_of_a_write(
     jobs.apply()
     replica.eventually(lambda: renewals >= 10, 60)
     assert replica.get("/readyz") == (200, "leading")
+
+
+def test_jobs_that_are_large_when_parsed_are_refused_and_do_not_cost_the_operator_its_memory(
+    replica: Replica, jobs: Jobs
+) -> None:
+    """Three bytes of JSON are 75 in the process: twelve such jobs were more than 512 MiB."""
+    names = [f"large-{number}" for number in range(12)]
+    for name in names:
+        jobs.apply(name, nodes=1, suspend=True, template={"spec": {"x": [{}] * 450_000}})
+    replica.start()
+    jobs.apply()
+    replica.eventually(jobs.running, 60)
+
+    def refused() -> bool:
+        return all(jobs.condition("Accepted", name).get("reason") == "InvalidSpec" for name in names)
+
+    replica.eventually(refused, 60)
+    assert "spec.template.spec.x: has 450,000 items" in jobs.condition("Accepted", names[0])["message"]
+    print(f"{peak_mib(replica):.0f} MiB")
+    assert peak_mib(replica) < 256
+
+
+def test_of_large_config_maps_nothing_is_kept(replica: Replica, jobs: Jobs) -> None:
+    text = json.dumps({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1})
+    for number in range(60):
+        source = {"configMap": f"large-{number}", "key": "ds_config.json"}
+        data = {"ds_config.json": text, "other": "x" * 1_000_000}
+        jobs.create("configmaps", {"metadata": {"name": source["configMap"]}, "data": data})
+        jobs.apply(f"job-{number}", nodes=1, suspend=True, dsConfig=None, dsConfigFrom=source)
+    replica.start()
+    replica.eventually(lambda: jobs.condition("Suspended", "job-59").get("status") == "True", 60)
+    print(f"{peak_mib(replica):.0f} MiB")
+    assert peak_mib(replica) < 256
+
+
+def peak_mib(replica: Replica) -> float:
+    """Return the most memory that the process has had."""
+    status = Path(f"/proc/{replica.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024

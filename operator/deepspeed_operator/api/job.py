@@ -1,14 +1,15 @@
 """A whole DeepSpeedJob, as the API server stores it."""
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from deepspeed_operator.api.base import Model
 from deepspeed_operator.api.markers import Cel
 from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
 from deepspeed_operator.api.spec import ONE_CONFIG_SOURCE, DeepSpeedJobSpec
-from deepspeed_operator.api.status import DeepSpeedJobStatus
+from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding
 
 # While a run is not terminal its definition stays: only `suspend`, or everything together with `runId`, may change.
 # dsConfig and template are opaque to CEL; the operator keeps a run's configuration and says so in a finding.
@@ -67,6 +68,18 @@ class DeepSpeedJob(Model):
     metadata: ObjectMeta
     spec: DeepSpeedJobSpec
     status: DeepSpeedJobStatus = DeepSpeedJobStatus()
+    _excess: tuple[Finding, ...] = PrivateAttr(default=())
+
+    @property
+    def excess(self) -> tuple[Finding, ...]:
+        """What of the job was too large to be read: its spec is without it, and is refused."""
+        return self._excess
+
+    def lacking(self, excess: Iterable[Finding]) -> Self:
+        """Return the job as one that was read without what is too large."""
+        job = self.model_copy()
+        job._excess = tuple(excess)
+        return job
 
 
 class DeepSpeedJobSchema(Model):

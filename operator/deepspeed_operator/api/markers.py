@@ -9,6 +9,9 @@ from pydantic_core import CoreSchema
 JsonSchema = dict[str, Any]
 
 
+MOST_FREE_FIELDS = 1_000  # at the top; api/bounds.py bounds what is below
+
+
 class Marker:
     """Adds Kubernetes schema extensions to the JSON schema of the annotated type."""
 
@@ -56,7 +59,7 @@ class FreeForm(Marker):
     """An object that the API server stores as it was written; the operator judges its content."""
 
     def extension(self) -> JsonSchema:
-        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "maxProperties": MOST_FREE_FIELDS}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from deepspeed_operator.cli.report import Options, Placed, Report, gravest_first
 from deepspeed_operator.cli.schema import schema_findings
 from deepspeed_operator.cli.sources import Content, Item, values
 from deepspeed_operator.reconcile.judge import Judgement, judge
-from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
+from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed, content_of
 from deepspeed_operator.render.fields import field_findings
 from deepspeed_operator.render.image import declared_version
 from deepspeed_operator.render.installation import AGENT_ROOM, Installation
@@ -78,9 +78,9 @@ def judge_job(item: Item, contents: list[Content], options: Options, installatio
 def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation, accelerator: str | None) -> Judgement:
     maps: dict[str, ConfigMapContent] = {}
     if found is not None and job.spec.ds_config_from is not None:
-        maps[job.spec.ds_config_from.config_map] = ConfigMapContent(found.data, _NOW)
+        maps[job.spec.ds_config_from.config_map] = content_of(found.data, job.spec.ds_config_from.key, _NOW)
     if job.spec.training.files is not None:  # it is there, as far as anybody can tell without a cluster
-        maps.setdefault(job.spec.training.files.config_map, ConfigMapContent({}, _NOW))
+        maps.setdefault(job.spec.training.files.config_map, content_of({}, None, _NOW))
     verdict = judge(Observed(job, (), Facts(config_maps=maps), _NOW), installation, accelerator=accelerator)
     assert isinstance(verdict, Judgement), "what it asks is among the facts"
     return verdict

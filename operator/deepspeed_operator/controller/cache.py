@@ -4,17 +4,24 @@ Versions are compared as numbers (as Kubernetes guarantees since 1.35 and etcd a
 write is not undone by an older event that arrives later.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.status import State
 from deepspeed_operator.controller.queue import Key
+from deepspeed_operator.controller.resources import Json
 from deepspeed_operator.reconcile.pods import PodView
 
 # More than go while a request waits for its answer.
 REMEMBERED = 10_000
 # Pods that had succeeded when somebody deleted them: some matter for the seconds until their peers have ended.
 KEPT_PODS = 1_000
+WHOLE_JOBS = 64 << 20  # bytes of memory; a usual job takes some ten thousand
+# Nothing of such a job goes on: it is looked at when somebody changes something, and now and then.
+_AT_REST: Final = frozenset({State.INVALID, State.SUSPENDED, State.COMPLETE, State.FAILED})
 
 
 class Ends:
@@ -33,33 +40,72 @@ class Ends:
         return self._versions.get(uid, 0) > version
 
 
-class JobCache:
-    """Jobs as last seen."""
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What the watch tells of a job, and its state as it was last read."""
 
-    def __init__(self, changed: Callable[[Key], None]) -> None:
-        self._jobs: dict[Key, DeepSpeedJob] = {}
+    uid: str
+    version: int
+    leaving: bool  # it is being deleted
+    state: State | None = None
+    read: bool = False
+
+
+class JobCache:
+    """Jobs as last seen: a record of each, and those whole that are at work, as many as fit.
+
+    The others are read when they are looked at. So a job that waits, or has ended, costs next to nothing.
+    """
+
+    def __init__(self, changed: Callable[[Key], None], *, capacity: int = WHOLE_JOBS) -> None:
+        self._records: dict[Key, JobRecord] = {}
+        self._whole: OrderedDict[Key, tuple[DeepSpeedJob, int]] = OrderedDict()  # with its weight; the oldest first
+        self._room = capacity
         self._ends = Ends()
         self._changed = changed
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._records)
 
-    def get(self, key: Key) -> DeepSpeedJob | None:
-        return self._jobs.get(key)
+    def get(self, key: Key) -> JobRecord | None:
+        return self._records.get(key)
 
-    def values(self) -> Iterable[DeepSpeedJob]:
-        return self._jobs.values()
+    def values(self) -> Iterable[JobRecord]:
+        return self._records.values()
 
-    def put(self, job: DeepSpeedJob, *, read_again: bool = False) -> None:
-        """Keep the job, unless its end or a newer version is known, or this one, if it was not read again."""
-        key = job_key(job)
-        known = self._jobs.get(key)
-        if known is not None and job_version(known) >= job_version(job) + read_again:
+    def whole(self, key: Key) -> DeepSpeedJob | None:
+        """Return the job as it is known to be now; None if it is to be read for that."""
+        record, known = self._records.get(key), self._whole.get(key)
+        if record is None or known is None or job_version(known[0]) < record.version:
+            return None
+        self._whole.move_to_end(key)
+        return known[0]
+
+    def tell(self, item: Json) -> None:
+        """Note what the metadata of a job says, unless its end or a newer version is known."""
+        metadata: Json = item["metadata"]
+        key, uid, version = (metadata["namespace"], metadata["name"]), metadata["uid"], int(metadata["resourceVersion"])
+        known = self._records.get(key)
+        if (known is not None and known.version >= version) or self._ends.after(uid, version):
             return
-        if self._ends.after(job.metadata.uid, job_version(job)):
-            return
-        self._jobs[key] = job
+        same = known if known is not None and known.uid == uid else None
+        leaving = metadata.get("deletionTimestamp") is not None
+        self._records[key] = JobRecord(uid, version, leaving, same and same.state, same is not None and same.read)
         self._changed(key)
+
+    def put(self, job: DeepSpeedJob, weight: int, *, keep: bool = True) -> None:
+        """Note a job that was read, unless its end or a newer version is known; with `keep`, for the next look, too."""
+        key, version = job_key(job), job_version(job)
+        known = self._records.get(key)
+        if (known is not None and known.version > version) or self._ends.after(job.metadata.uid, version):
+            return
+        leaving = job.metadata.deletion_timestamp is not None
+        self._records[key] = JobRecord(job.metadata.uid, version, leaving, job.status.state, read=True)
+        self._drop(key)
+        if keep and job.status.state not in _AT_REST:
+            self._keep(key, job, weight)
+        if known is None or known.version < version:
+            self._changed(key)
 
     def ended(self, key: Key, uid: str, version: int) -> None:
         """Forget the job for good."""
@@ -68,17 +114,28 @@ class JobCache:
 
     def remove(self, key: Key, uid: str) -> None:
         """Forget the job, unless another one of its name has come meanwhile."""
-        known = self._jobs.get(key)
-        if known is not None and known.metadata.uid == uid:
-            del self._jobs[key]
+        known = self._records.get(key)
+        if known is not None and known.uid == uid:
+            del self._records[key]
+            self._drop(key)
             self._changed(key)
 
     def retain(self, namespace: str | None, present: dict[Key, str], version: int) -> None:
         """Forget jobs of the namespace (none: of all) that a list of this version did not show."""
-        for key, job in list(self._jobs.items()):
-            listed = namespace in {None, key[0]} and job_version(job) <= version
-            if listed and present.get(key) != job.metadata.uid:
-                self.remove(key, job.metadata.uid)
+        for key, record in list(self._records.items()):
+            listed = namespace in {None, key[0]} and record.version <= version
+            if listed and present.get(key) != record.uid:
+                self.remove(key, record.uid)
+
+    def _keep(self, key: Key, job: DeepSpeedJob, weight: int) -> None:
+        self._whole[key] = job, weight
+        self._room -= weight
+        while self._room < 0:
+            self._drop(next(iter(self._whole)))
+
+    def _drop(self, key: Key) -> None:
+        _, weight = self._whole.pop(key, (None, 0))
+        self._room += weight
 
 
 class PodCache:

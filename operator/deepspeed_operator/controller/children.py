@@ -135,10 +135,10 @@ async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> Non
                     raise
 
 
-async def read(client: Client, resource: Resource, namespace: str, name: str) -> Json | None:
-    """Read an object; None if there is none."""
+async def read(client: Client, resource: Resource, namespace: str, name: str, *, metadata: bool = False) -> Json | None:
+    """Read an object; None if there is none. With `metadata`, nothing but its metadata."""
     try:
-        return await client.get(resource, namespace, name)
+        return await client.get(resource, namespace, name, metadata=metadata)
     except ApiError as error:
         if error.not_found:
             return None

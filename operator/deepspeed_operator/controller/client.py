@@ -7,7 +7,7 @@ the request itself; its configuration loading and its leader election are used.
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal, cast
 
 import aiohttp
@@ -15,22 +15,20 @@ import aiohttp
 from deepspeed_operator.controller.clock import CLOCK, steady
 from deepspeed_operator.controller.connection import UNLIMITED, Connection, connect
 from deepspeed_operator.controller.errors import ApiError, api_error
+from deepspeed_operator.controller.lists import METADATA, METADATA_LIST, decode_list
 from deepspeed_operator.controller.metrics import API_ERRORS, READS, WRITES
 from deepspeed_operator.controller.ratelimit import RateLimiter
 from deepspeed_operator.controller.resources import Json, Resource
 
 Verb = Literal["get", "list", "watch", "create", "update", "delete"]
 
-PAGE = 500
+PAGE = 100  # objects of a list; a pod may have half a megabyte
 REQUEST_SECONDS = 30.0
 WATCH_SECONDS = 300
 # The API server sends a bookmark a minute: a stream that is silent for longer is dead.
 WATCH_SILENCE_SECONDS = 90.0
 ATTEMPTS = 6
 LONGEST_PAUSE = 60.0
-
-METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 _METHODS: dict[Verb, str] = {"create": "POST", "update": "PUT", "delete": "DELETE"}
 _RETRIED = frozenset({429, 500, 502, 503, 504})
@@ -53,38 +51,45 @@ class Client:
         await self._session.close()
         await self._streams.close()
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
-        """Read one object."""
-        return await self._request("get", resource.path(namespace, name), resource)
+    async def get(self, resource: Resource, namespace: str, name: str, *, metadata: bool = False) -> Json:
+        """Read one object; with `metadata`, nothing but its metadata."""
+        accept = METADATA if metadata else None
+        return await self._request("get", resource.path(namespace, name), resource, accept=accept)
 
     async def get_path(self, path: str) -> Json:
         """Read something that is not an object, such as /version."""
         return await self._request("get", path, None)
 
-    async def list_page(
-        self, resource: Resource, namespace: str | None, *, selector: str = "", token: str = "", metadata: bool = False
-    ) -> Json:
-        """Read one page of a collection, as it is now; with `metadata`, nothing but the objects' metadata."""
-        query = {"limit": str(PAGE), "labelSelector": selector, "continue": token}
-        return await self._request(
-            "list",
-            resource.path(namespace),
-            resource,
-            query={key: value for key, value in query.items() if value},
-            accept=METADATA_LIST if metadata else None,
-        )
-
     async def pages(
-        self, resource: Resource, namespace: str | None, *, selector: str = "", metadata: bool = False
+        self,
+        resource: Resource,
+        namespace: str | None,
+        project: Callable[[Json], Any],
+        *,
+        selector: str = "",
+        metadata: bool = False,
+        limit: int = PAGE,
     ) -> AsyncIterator[Json]:
-        """Read a collection page by page; 410 if it changed too much meanwhile."""
-        token = ""
+        """Read a collection as it is now, page by page, with what `project` keeps of each object as the items.
+
+        With `metadata`, the objects have nothing but that. ApiError 410 if the collection changed too much meanwhile.
+        """
+        query = {"limit": str(limit), **({"labelSelector": selector} if selector else {})}
+        accept = METADATA_LIST if metadata else None
         while True:
-            page = await self.list_page(resource, namespace, selector=selector, token=token, metadata=metadata)
+            page = await self._request(
+                "list",
+                resource.path(namespace),
+                resource,
+                query=query,
+                accept=accept,
+                decode=lambda content: decode_list(content, project),
+            )
             yield page
             token = page["metadata"].get("continue", "")
             if not token:
                 return
+            query["continue"] = token
 
     async def watch(
         self, resource: Resource, namespace: str | None, *, since: str, selector: str = ""
@@ -170,6 +175,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
         accept: str | None = None,
+        decode: Callable[[bytes], Json] = json.loads,
     ) -> Json:
         kind = resource.kind if resource else "none"
         writes = verb in _METHODS
@@ -179,7 +185,7 @@ class Client:
                 await self._limiter.acquire(namespace)
             (WRITES if writes else READS).labels(verb, kind).inc()
             try:
-                return await self._send(_METHODS.get(verb, "GET"), path, query or {}, data, accept)
+                return decode(await self._send(_METHODS.get(verb, "GET"), path, query or {}, data, accept))
             except ApiError as error:
                 API_ERRORS.labels(error.status).inc()
                 if error.status == 401 and attempt == 1:
@@ -198,7 +204,7 @@ class Client:
 
     async def _send(
         self, method: str, path: str, query: Mapping[str, str], data: bytes | None, accept: str | None
-    ) -> Json:
+    ) -> bytes:
         headers = {"Accept": accept or "application/json", **await self._connection.authorization()}
         if data is not None:
             headers["Content-Type"] = "application/json"
@@ -212,7 +218,7 @@ class Client:
             content = await response.read()
             if response.status >= 300:
                 raise api_error(response.status, response.headers, content)
-            return cast("dict[str, Any]", json.loads(content))
+            return content
 
     async def _log_in_again(self) -> None:
         """Read the credentials anew: a kubeconfig's token may have been replaced."""

@@ -1,6 +1,7 @@
 """Where the API server is and how to prove who we are: the pod's service account, or a kubeconfig."""
 
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import aiohttp
@@ -32,9 +33,18 @@ class Connection:
         token = await self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         return {"Authorization": token} if token else {}
 
-    def session(self, limit: int, headers: dict[str, str] | None = None) -> aiohttp.ClientSession:
+    def session(
+        self,
+        limit: int,
+        headers: dict[str, str] | None = None,
+        *,
+        response_class: type[aiohttp.ClientResponse] = aiohttp.ClientResponse,
+        middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
+    ) -> aiohttp.ClientSession:
         """Open a session with at most this many connections."""
         return aiohttp.ClientSession(
+            response_class=response_class,
+            middlewares=middlewares,
             connector=aiohttp.TCPConnector(limit=limit, ssl=self.ssl_context),
             headers={"User-Agent": OPERATOR, **(headers or {})},
             read_bufsize=2**20,

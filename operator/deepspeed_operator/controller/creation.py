@@ -4,7 +4,6 @@ import asyncio
 import random
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.controller.bodies import Bodies
 from deepspeed_operator.controller.cache import JobCache, PodCache, job_key
 from deepspeed_operator.controller.children import RefusedError, TryAgainSoonError, read, refused
 from deepspeed_operator.controller.client import Client
@@ -32,7 +31,6 @@ class PodCreation:
         self,
         client: Client,
         jobs: JobCache,
-        bodies: Bodies,
         pods: PodCache,
         leadership: Leadership,
         *,
@@ -41,7 +39,6 @@ class PodCreation:
     ) -> None:
         self._client = client
         self._jobs = jobs
-        self._bodies = bodies
         self._pods = pods
         self._leadership = leadership
         self._isolation = isolation
@@ -68,28 +65,20 @@ class PodCreation:
 
     async def confirm(self, job: DeepSpeedJob) -> None:
         """Read the job from the API server; JobChangedError if it is another one by now."""
-        live = await read(self._client, JOBS, job.metadata.namespace, job.metadata.name)
+        live = await read(self._client, JOBS, job.metadata.namespace, job.metadata.name, metadata=True)
         if live is None:
             self._jobs.remove(job_key(job), job.metadata.uid)
         elif live["metadata"]["resourceVersion"] != job.metadata.resource_version:
-            self._jobs.put(self._bodies.job(live))
+            self._jobs.tell(live)
         else:
             return
         raise JobChangedError
-
-    async def read_again(self, job: DeepSpeedJob) -> None:
-        """Read a job whose spec was left unread."""
-        live = await read(self._client, JOBS, job.metadata.namespace, job.metadata.name)
-        if live is None:
-            self._jobs.remove(job_key(job), job.metadata.uid)
-        else:
-            self._jobs.put(self._bodies.job(live), read_again=True)
 
     async def _create(self, job: DeepSpeedJob, pod: Json) -> None:
         for conflicts in range(CONFLICTS):
             # Asked anew before each: the job may have been deleted, or the Lease lost, while others were created.
             current = self._jobs.get(job_key(job))
-            if current is None or current.metadata.uid != job.metadata.uid or current.metadata.deletion_timestamp:
+            if current is None or current.uid != job.metadata.uid or current.leaving:
                 raise JobChangedError
             self._leadership.check()
             try:

@@ -9,8 +9,8 @@ from typing import cast
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import API_VERSION, KIND, TOKEN_FILE
 from deepspeed_operator.api.status import DeepSpeedJobStatus
-from deepspeed_operator.controller.bodies import Bodies, is_unread
-from deepspeed_operator.controller.cache import JobCache, PodCache, job_key, job_version
+from deepspeed_operator.controller.bodies import is_unread
+from deepspeed_operator.controller.cache import JobCache, JobRecord, PodCache, job_key, job_version
 from deepspeed_operator.controller.children import (
     NamespaceTerminatingError,
     RefusedError,
@@ -26,6 +26,7 @@ from deepspeed_operator.controller.deletion import delete_pods
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.fairness import Pace
+from deepspeed_operator.controller.jobs import JobReader
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
 from deepspeed_operator.controller.logs import words_of
 from deepspeed_operator.controller.marker import Marker
@@ -66,6 +67,7 @@ class Executor:
 
     client: Client
     jobs: JobCache
+    reader: JobReader
     pods: PodCache
     queue: WorkQueue
     events: EventRecorder
@@ -73,7 +75,6 @@ class Executor:
     questions: Questions
     quotas: Quotas
     creation: PodCreation
-    bodies: Bodies
     marker: Marker
     installation: Installation
     tokens: Tokens
@@ -83,30 +84,40 @@ class Executor:
 
     async def work(self, key: Key) -> None:
         """Reconcile the job until there is nothing left to do now."""
-        settling = Settling()
-        with RECONCILE_SECONDS.time():
-            while (job := await self._in_turn(key)) is not None:
-                if not await self._guarded(job, settling):
-                    return
-            # All that this process remembers of a job by its key goes with it.
-            self._memories.pop(key, None)
-            self.queue.forget(key)
+        try:
+            with RECONCILE_SECONDS.time():
+                await self._until_settled(key)
+        finally:
+            if (memory := self._memories.get(key)) is not None:
+                memory.facts = memory.facts.without_texts()
 
-    async def _in_turn(self, key: Key) -> DeepSpeedJob | None:
-        """Return the job when its namespace has rested; None if it has gone."""
+    async def _until_settled(self, key: Key) -> None:
+        settling = Settling()
+        while (record := await self._in_turn(key)) is not None:
+            if record.leaving:  # garbage collection ends its children
+                return
+            job = await self.reader.whole(key)
+            if job is None or not await self._guarded(job, settling):
+                return
+        # All that this process remembers of a job by its key goes with it.
+        self._memories.pop(key, None)
+        self.reader.forget(key)
+        self.queue.forget(key)
+
+    async def _in_turn(self, key: Key) -> JobRecord | None:
+        """Return what is known of the job when its namespace has rested; None if it has gone."""
         await self._pace.rested(key[0])
         return self.jobs.get(key)
 
     async def _guarded(self, job: DeepSpeedJob, settling: Settling) -> bool:
         """Make one pass; whether another is due at once."""
         memory = self._memory(job)
-        if job.metadata.deletion_timestamp is not None or memory.namespace_terminating:
+        if memory.namespace_terminating:
             return False
         try:
             memory.facts = replace(memory.facts, aside=self.marker.aside(job.metadata.uid))
             if is_unread(job) and memory.facts.aside is None:
-                await self.creation.read_again(job)
-                return True
+                return True  # it is read now
             return await self._pass(job, memory, settling)
         except JobChangedError:
             pass  # what the cache knows now has put the job back into the queue
@@ -190,19 +201,20 @@ class Executor:
         if status.attempt != job.status.attempt:
             memory.begin(status.attempt)
         memory.facts = replace(memory.facts, status_written_at=now())
-        result = self.bodies.job(written)
+        result = self.reader.take(written)
+        if result is None:
+            raise JobChangedError
         memory.written = memory.kept = None
         if result.status != status:
             memory.written, memory.kept = status, result.status
             self._note_pruned(body["status"], written.get("status", {}))
-        self.jobs.put(result)
         memory.note_written(result)
         return memory.whole(result)
 
     def _superseded(self, job: DeepSpeedJob) -> bool:
         """Whether the watch has told, before our write was answered, what came after it: a change, or the job's end."""
         current = self.jobs.get(job_key(job))
-        return current is None or job_version(current) > job_version(job)
+        return current is None or current.version > job_version(job)
 
     def _note_pruned(self, sent: Json, kept: Json) -> None:
         STATUS_PRUNED.inc()

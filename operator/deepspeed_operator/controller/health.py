@@ -60,19 +60,21 @@ def _answer(trouble: str | None, good: str) -> web.Response:
 
 
 class JobsByState(Collector):
-    """Counts jobs when Prometheus asks."""
+    """Counts jobs when Prometheus asks the replica that leads, as it last read them."""
 
-    def __init__(self, jobs: JobCache) -> None:
+    def __init__(self, jobs: JobCache, leadership: Leadership) -> None:
         self._jobs = jobs
+        self._leadership = leadership
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        counts = Counter(job.status.state for job in self._jobs.values())
         family = GaugeMetricFamily("deepspeed_operator_jobs", "DeepSpeedJobs by state", labels=["state"])
-        for state in State:
-            family.add_metric([state.value], counts[state])
-        family.add_metric(["New"], counts[None])
+        if self._leadership.acquired.is_set():
+            counts = Counter(job.state for job in self._jobs.values() if job.read)
+            for state in State:
+                family.add_metric([state.value], counts[state])
+            family.add_metric(["New"], counts[None])
         yield family
 
 
-def register_jobs_by_state(jobs: JobCache) -> None:
-    REGISTRY.register(JobsByState(jobs))
+def register_jobs_by_state(jobs: JobCache, leadership: Leadership) -> None:
+    REGISTRY.register(JobsByState(jobs, leadership))

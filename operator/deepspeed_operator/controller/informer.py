@@ -55,10 +55,11 @@ class PodInformer:
         RELISTS.inc()
         uids: set[str] = set()
         version = ""
-        async for page in self._client.pages(PODS, self._namespace, selector=SELECTOR):
+        async for page in self._client.pages(PODS, self._namespace, projected, selector=SELECTOR):
             version = page["metadata"]["resourceVersion"]
-            for item in page["items"]:
-                if view := projected(item):
+            views: list[PodView | None] = page["items"]
+            for view in views:
+                if view is not None:
                     uids.add(view.uid)
                     self._cache.put(view)
         self._cache.retain(self._namespace, uids, int(version))

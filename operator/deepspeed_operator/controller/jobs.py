@@ -1,4 +1,7 @@
-"""DeepSpeedJobs: kopf watches them; a sweep finds those whose deletion kopf's stream missed."""
+"""DeepSpeedJobs: kopf watches their metadata; a sweep finds those whose deletion kopf's stream missed.
+
+Whole they are read one by one, since what kopf parses, and a list has, is of any size.
+"""
 
 import asyncio
 import logging
@@ -9,18 +12,22 @@ from typing import Any, cast
 import kopf
 from pydantic import ValidationError
 
+from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import GROUP, PLURAL, VERSION
-from deepspeed_operator.controller.bodies import Bodies
+from deepspeed_operator.controller.bodies import Bodies, is_unread
 from deepspeed_operator.controller.cache import JobCache
+from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.connection import Connection, connect
 from deepspeed_operator.controller.errors import ApiError
+from deepspeed_operator.controller.lists import SlimResponse, ask_for_metadata, slim
 from deepspeed_operator.controller.metrics import INVALID_JOBS
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.controller.resources import JOBS, Json
 
 SWEEP_SECONDS = 300.0
 KOPF_CONNECTIONS = 16
+PAGE = 25  # jobs of a list; the managed fields of one may have a megabyte
 
 _log = logging.getLogger(__name__)
 
@@ -28,12 +35,10 @@ _log = logging.getLogger(__name__)
 class JobFeed:
     """Brings what is told about jobs into the cache."""
 
-    def __init__(self, client: Client, cache: JobCache, bodies: Bodies, namespaces: tuple[str, ...]) -> None:
+    def __init__(self, client: Client, cache: JobCache, namespaces: tuple[str, ...]) -> None:
         self._client = client
         self._cache = cache
-        self._bodies = bodies
         self._namespaces: tuple[str | None, ...] = namespaces or (None,)
-        self._unreadable: set[Key] = set()
         self._relisted = asyncio.Event()
         self.synced = asyncio.Event()
 
@@ -48,15 +53,14 @@ class JobFeed:
         key: Key = metadata["namespace"], metadata["name"]
         if event_type == "DELETED":
             self._cache.ended(key, metadata["uid"], int(metadata["resourceVersion"]))
-            self._note_unreadable(key, unreadable=False)
             return
         if event_type is None:
             self._relisted.set()
-        self._take(key, body)
+        self._cache.tell(body)
 
     async def run(self) -> None:
         """List once, then sweep now and then, and whenever the watch began anew."""
-        await self._until_done(metadata=False)
+        await self._until_done()
         self.synced.set()
         while True:
             pause = SWEEP_SECONDS * random.uniform(0.9, 1.1)  # noqa: S311 -- spreads load
@@ -66,42 +70,68 @@ class JobFeed:
             except TimeoutError:
                 pass  # the watch never began anew: time for a sweep all the same
             self._relisted.clear()
-            await self._until_done(metadata=True)
+            await self._until_done()
 
-    async def _until_done(self, *, metadata: bool) -> None:
+    async def _until_done(self) -> None:
         while True:
             try:
                 for namespace in self._namespaces:
-                    await self._list(namespace, metadata=metadata)
+                    await self._list(namespace)
             except ApiError as error:
                 _log.warning("Could not list DeepSpeedJobs: %s", error)
                 await asyncio.sleep(random.uniform(1.0, 5.0))  # noqa: S311 -- jitter
             else:
                 return
 
-    async def _list(self, namespace: str | None, *, metadata: bool) -> None:
+    async def _list(self, namespace: str | None) -> None:
         present: dict[Key, str] = {}
-        unreadable = {key for key in self._unreadable if namespace in {None, key[0]}}
         version = ""
-        async for page in self._client.pages(JOBS, namespace, metadata=metadata):
+        async for page in self._client.pages(JOBS, namespace, slim, metadata=True, limit=PAGE):
             version = page["metadata"]["resourceVersion"]
-            for item in page["items"] or ():  # a list of partial metadata says null where it is empty
+            for item in page["items"]:
                 key: Key = item["metadata"]["namespace"], item["metadata"]["name"]
                 present[key] = item["metadata"]["uid"]
-                if not metadata:
-                    self._take(key, item)
+                self._cache.tell(item)
         self._cache.retain(namespace, present, int(version))
-        self._note_unreadable(*(unreadable - present.keys()), unreadable=False)
 
-    def _take(self, key: Key, body: Json) -> None:
+
+class JobReader:
+    """Reads jobs whole, when they are looked at."""
+
+    def __init__(self, client: Client, cache: JobCache, bodies: Bodies) -> None:
+        self._client = client
+        self._cache = cache
+        self._bodies = bodies
+        self._unreadable: set[Key] = set()
+
+    async def whole(self, key: Key) -> DeepSpeedJob | None:
+        """Return the job as it is now; None if it has gone, or is left alone because it cannot be read."""
+        job = self._cache.whole(key)
+        if job is not None:
+            return job
+        record, live = self._cache.get(key), await read(self._client, JOBS, *key)
+        if live is None:
+            if record is not None:
+                self._cache.remove(key, record.uid)
+            return None
+        return self.take(live)
+
+    def take(self, body: Json) -> DeepSpeedJob | None:
+        """Bring a job that the API server has sent into the cache; None if it cannot be read."""
+        key: Key = body["metadata"]["namespace"], body["metadata"]["name"]
         try:
-            self._cache.put(self._bodies.job(body))
+            job, weight = self._bodies.job(body)
         except ValidationError as error:
             _log.warning("DeepSpeedJob %s/%s cannot be read and is left alone: %s", *key, error)
-            self._cache.remove(key, body["metadata"]["uid"])
             self._note_unreadable(key, unreadable=True)
-        else:
-            self._note_unreadable(key, unreadable=False)
+            return None
+        self._note_unreadable(key, unreadable=False)
+        self._cache.put(job, weight, keep=not is_unread(job))
+        return job
+
+    def forget(self, key: Key) -> None:
+        """Drop what is remembered of a job that has gone."""
+        self._note_unreadable(key, unreadable=False)
 
     def _note_unreadable(self, *keys: Key, unreadable: bool) -> None:
         (self._unreadable.update if unreadable else self._unreadable.difference_update)(keys)
@@ -127,7 +157,8 @@ def job_registry(feed: JobFeed) -> kopf.OperatorRegistry:
 
 
 async def _kopf_session(connection: Connection, limit: int) -> kopf.AiohttpSession:
-    session = connection.session(limit, await connection.authorization())
+    headers = await connection.authorization()
+    session = connection.session(limit, headers, response_class=SlimResponse, middlewares=(ask_for_metadata,))
     return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
 
 
@@ -168,7 +199,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = 600
     settings.watching.client_timeout = 630
     settings.watching.connect_timeout = 10
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = PAGE
     settings.queueing.idle_timeout = 0.1
     settings.queueing.exit_timeout = 0.5
     settings.process.ultimate_exiting_timeout = 10

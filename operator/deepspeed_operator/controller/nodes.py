@@ -7,7 +7,7 @@ from time import monotonic
 
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.errors import ApiError
-from deepspeed_operator.controller.resources import NODES
+from deepspeed_operator.controller.resources import NODES, Json
 from deepspeed_operator.plan.placement import Node
 from deepspeed_operator.reconcile.gpus import NODES_REREAD
 
@@ -35,9 +35,8 @@ class NodeLabels:
     async def _list(self) -> tuple[Node, ...]:
         found: list[Node] = []
         try:
-            async for page in self._client.pages(NODES, None, metadata=True):
-                metadata = [item["metadata"] for item in page["items"] or ()]
-                found += [Node(each["name"], each.get("labels", {})) for each in metadata]
+            async for page in self._client.pages(NODES, None, _labelled, metadata=True):
+                found += page["items"]
         except ApiError as error:
             if error.status != 403:
                 _log.warning("Could not list nodes; their labels tell nothing for now: %s", error)
@@ -46,3 +45,7 @@ class NodeLabels:
                 _log.warning("Nodes may not be listed; their labels will tell nothing: %s", error)
             return ()
         return tuple(found)
+
+
+def _labelled(item: Json) -> Node:
+    return Node(item["metadata"]["name"], item["metadata"].get("labels", {}))

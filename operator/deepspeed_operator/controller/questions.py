@@ -32,7 +32,7 @@ from deepspeed_operator.reconcile.actions import (
     ReadConfigMap,
     TryPod,
 )
-from deepspeed_operator.reconcile.observed import AgentReport, ConfigMapContent, CorrectedPlan, ForeseenPlan, FoundGpus
+from deepspeed_operator.reconcile.observed import AgentReport, CorrectedPlan, ForeseenPlan, FoundGpus, content_of
 from deepspeed_operator.reconcile.pods import pod_view
 from deepspeed_operator.render.installation import Installation
 
@@ -71,10 +71,11 @@ class Questions:
     async def answer(self, job: DeepSpeedJob, memory: JobMemory, question: Question) -> None:
         """Put the answer into the job's facts, in one step once it is there: others are answered meanwhile."""
         match question:
-            case ReadConfigMap(name):
-                live = await read(self._client, CONFIG_MAPS, job.metadata.namespace, name)
+            case ReadConfigMap(name, key):
+                exists_only = key is None
+                live = await read(self._client, CONFIG_MAPS, job.metadata.namespace, name, metadata=exists_only)
                 data = None if live is None else cast("dict[str, str]", live.get("data", {}))
-                known = {**memory.facts.config_maps, name: ConfigMapContent(data, now())}
+                known = {**memory.facts.config_maps, name: content_of(data, key, now())}
                 memory.facts = replace(memory.facts, config_maps=known)
             case JudgeRun():
                 answer = await self._verdicts.of(job.metadata.namespace, question)

@@ -50,11 +50,15 @@ class Quotas:
 
     async def _list(self, namespace: str) -> list[Json]:
         try:
-            return [quota async for page in self._client.pages(QUOTAS, namespace) for quota in page["items"]]
+            return [quota async for page in self._client.pages(QUOTAS, namespace, _judged) for quota in page["items"]]
         except ApiError as error:
             self._forbidden = error.status == 403
             _log.warning("Could not list quotas; a gang's pods are refused one by one for now: %s", error)
             return []
+
+
+def _judged(quota: Json) -> Json:
+    return {"metadata": {"name": quota["metadata"]["name"]}, **{key: quota.get(key) for key in ("spec", "status")}}
 
 
 def shortfall(quotas: Iterable[Json], pod: Json, pods: int) -> str | None:

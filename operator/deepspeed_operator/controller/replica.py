@@ -16,7 +16,7 @@ from deepspeed_operator.controller.executor import Executor
 from deepspeed_operator.controller.health import Health, register_jobs_by_state
 from deepspeed_operator.controller.informer import PodInformer
 from deepspeed_operator.controller.isolation import Isolation
-from deepspeed_operator.controller.jobs import JobFeed, job_registry, kopf_settings
+from deepspeed_operator.controller.jobs import JobFeed, JobReader, job_registry, kopf_settings
 from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
 from deepspeed_operator.controller.marker import Marker
@@ -45,10 +45,9 @@ class Replica:
         self._queue = WorkQueue()
         self.health = Health(self._leadership)
         jobs, pods = JobCache(self._queue.add), PodCache(self._queue.add)
-        register_jobs_by_state(jobs)
+        register_jobs_by_state(jobs, self._leadership)
         marker = Marker(settings.state_directory)
-        bodies = Bodies(marker)
-        self._feed = JobFeed(self.client, jobs, bodies, settings.watched_namespaces)
+        self._feed = JobFeed(self.client, jobs, settings.watched_namespaces)
         self._informers = [
             PodInformer(self.client, pods, namespace) for namespace in settings.watched_namespaces or (None,)
         ]
@@ -72,6 +71,7 @@ class Replica:
         self._executor = Executor(
             client=self.client,
             jobs=jobs,
+            reader=JobReader(self.client, jobs, Bodies(marker)),
             pods=pods,
             queue=self._queue,
             events=self._events,
@@ -79,9 +79,8 @@ class Replica:
             questions=self._questions,
             quotas=quotas,
             creation=PodCreation(
-                self.client, jobs, bodies, pods, self._leadership, isolation=isolation, in_flight=settings.in_flight
+                self.client, jobs, pods, self._leadership, isolation=isolation, in_flight=settings.in_flight
             ),
-            bodies=bodies,
             marker=marker,
             installation=installation,
             tokens=self._tokens,

@@ -18,9 +18,10 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReadConfigMap:
-    """Fill `facts.config_maps[name]`, then reconcile again."""
+    """Fill `facts.config_maps[name]`, then reconcile again; without a key nobody asks for more than that it exists."""
 
     name: str
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

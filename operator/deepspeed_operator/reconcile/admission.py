@@ -10,7 +10,7 @@ from deepspeed_operator.plan.accelerators import CPU
 from deepspeed_operator.plan.foresight import Foreseen
 from deepspeed_operator.reconcile.actions import FindGpus, ForeseePlan, JudgeRun, ReadConfigMap
 from deepspeed_operator.reconcile.conditions import Statement, Verdict
-from deepspeed_operator.reconcile.configuration import named_config_maps, unread
+from deepspeed_operator.reconcile.configuration import forgotten, named_config_maps, unread
 from deepspeed_operator.reconcile.foresight import with_foresight
 from deepspeed_operator.reconcile.gpus import ask_nodes
 from deepspeed_operator.reconcile.judge import Judgement, judge
@@ -43,10 +43,9 @@ def admission(
     if question is not None:
         return question
     digest, known = _digest(observed, installation), observed.facts.judged
-    if known is None or known.digest != digest:
-        return JudgeRun(_what_counts(observed), digest)
-    if isinstance(known.answer, SetAside) and observed.now >= known.answer.until:
-        return JudgeRun(_what_counts(observed), digest)
+    again = known is not None and isinstance(known.answer, SetAside) and observed.now >= known.answer.until
+    if known is None or known.digest != digest or again:
+        return forgotten(observed) or JudgeRun(_what_counts(observed), digest)
     return known.answer
 
 
@@ -85,15 +84,14 @@ def _digest(observed: Observed, installation: Installation) -> str:
     """Return a digest of what a judgement goes by; of a name only its length counts, which a ConfigMap has room for."""
     job, gpus = observed.job, observed.facts.gpus
     default = given_accelerator(job.spec, installation).resource or CPU
-    source, known = job.spec.ds_config_from, observed.facts.config_maps
-    maps = {name: known[name].data for name in named_config_maps(job.spec)}
+    known = observed.facts.config_maps
     said = [
         job.metadata.namespace,
+        [str(each) for each in job.excess],
         len(job.metadata.name),
         job.status.deepspeed_version,
         job.spec.model_dump_json(by_alias=True, exclude_none=True, exclude={"run_id", "suspend"}),
-        {name: sorted(data) if data is not None else None for name, data in maps.items()},
-        (maps[source.config_map] or {}).get(source.key) if source is not None else None,
+        {name: [known[name].keys, known[name].digest] for name in named_config_maps(job.spec)},
         repr((gpus.wanted, gpus.kinds)) if gpus is not None else None,
         ask_nodes(observed, default) is None,
     ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from deepspeed_operator.api.bounds import too_large
 from deepspeed_operator.api.names import CONFIG_FILE, content_name
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level, State
@@ -50,20 +51,26 @@ def configuration(observed: Observed) -> Configuration | ReadConfigMap | Unusabl
     if spec.ds_config_from is None:
         return None
     source = spec.ds_config_from
-    content = as_of_now(observed, source.config_map)
+    content = as_of_now(observed, source.config_map, source.key)
     if isinstance(content, ReadConfigMap):
         return content
-    if content.data is None:
+    if content.keys is None:
         fix = f"create it with key {source.key}"
         absent = _no_config_map(observed, f"{_SOURCE}.configMap", source.config_map, fix)
         return Unusable(Reason.CONFIG_NOT_FOUND, (absent,))
-    if source.key not in content.data:
-        present = ", ".join(sorted(content.data)) or "no keys"
+    if content.digest is None:
+        present = ", ".join(content.keys) or "no keys"
         missing = f"ConfigMap {source.config_map} has no key {source.key}; it has {present}"
         fix = f"name one of its keys, or add this one; {_AGAIN}"
         finding = Finding(level=Level.ERROR, path=f"{_SOURCE}.key", message=missing, fix=fix)
         return Unusable(Reason.CONFIG_NOT_FOUND, (finding,))
-    return parsed(content.data[source.key], f"ConfigMap {source.config_map}, key {source.key}")
+    if content.forgotten:
+        return ReadConfigMap(source.config_map, source.key)
+    whose = f"ConfigMap {source.config_map}, key {source.key}"
+    if content.text is None:
+        large = too_large(_SOURCE, content.size)
+        return Unusable(Reason.INVALID_CONFIG, (large.model_copy(update={"message": f"{whose}, {large.message}"}),))
+    return parsed(content.text, whose)
 
 
 def parsed(text: str, whose: str) -> Configuration | Unusable:
@@ -90,10 +97,9 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
     for attempt in range(status.attempt, (status.kept_from or 1) - 1, -1):
         name = content_name(job.name, job.uid, attempt)
         kept = observed.facts.config_maps.get(name)
-        if kept is None:
-            return ReadConfigMap(name)
-        text = (kept.data or {}).get(CONFIG_FILE)
-        then = parsed(text, f"attempt {attempt}") if text is not None else None
+        if kept is None or kept.forgotten:
+            return ReadConfigMap(name, CONFIG_FILE)
+        then = parsed(kept.text, f"attempt {attempt}") if kept.text is not None else None
         if isinstance(then, Configuration) and then.digest == status.config_digest:
             return then
     return Verdict(
@@ -104,15 +110,26 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
     )
 
 
-def named_config_maps(spec: DeepSpeedJobSpec) -> tuple[str, ...]:
-    """Return the ConfigMaps by which a run is judged."""
-    return tuple(each.config_map for each in (spec.ds_config_from, spec.training.files) if each is not None)
+def named_config_maps(spec: DeepSpeedJobSpec) -> dict[str, str | None]:
+    """Return the ConfigMaps by which a run is judged, each with the key that has its configuration."""
+    source, files = spec.ds_config_from, spec.training.files
+    return {
+        **({files.config_map: None} if files is not None else {}),
+        **({source.config_map: source.key} if source is not None else {}),
+    }
 
 
 def unread(observed: Observed) -> ReadConfigMap | None:
     """Return the question whose answer judging a run needs, None if it needs none."""
-    asked = (as_of_now(observed, name) for name in named_config_maps(observed.job.spec))
+    asked = (as_of_now(observed, *each) for each in named_config_maps(observed.job.spec).items())
     return next((each for each in asked if isinstance(each, ReadConfigMap)), None)
+
+
+def forgotten(observed: Observed) -> ReadConfigMap | None:
+    """Return the question whose answer judging a run anew needs besides, None if it needs none."""
+    known = observed.facts.config_maps
+    named = named_config_maps(observed.job.spec).items()
+    return next((ReadConfigMap(name, key) for name, key in named if known[name].forgotten), None)
 
 
 def settling(observed: Observed) -> bool:
@@ -132,18 +149,21 @@ def missing_files(observed: Observed) -> ReadConfigMap | Finding | None:
     content = as_of_now(observed, files.config_map)
     if isinstance(content, ReadConfigMap):
         return content
-    if content.data is None:
+    if content.keys is None:
         return _no_config_map(observed, "spec.training.files.configMap", files.config_map, "create it")
     return None
 
 
-def as_of_now(observed: Observed, config_map: str) -> ConfigMapContent | ReadConfigMap:
-    """Return what the ConfigMap has, as seconds ago at most, or the question to ask first."""
+def as_of_now(observed: Observed, config_map: str, key: str | None = None) -> ConfigMapContent | ReadConfigMap:
+    """Return what the ConfigMap has, as seconds ago at most, or the question to ask first.
+
+    `key`: the one whose value is needed, None where it is enough that the ConfigMap exists.
+    """
     content = observed.facts.config_maps.get(config_map)
-    if content is None:
-        return ReadConfigMap(config_map)
-    lasts = SETTLING_REREAD if content.data is None and settling(observed) else SOURCE_REREAD
-    return ReadConfigMap(config_map) if observed.now - content.read_at >= lasts else content
+    if content is None or key not in {None, content.key}:
+        return ReadConfigMap(config_map, key)
+    lasts = SETTLING_REREAD if content.keys is None and settling(observed) else SOURCE_REREAD
+    return ReadConfigMap(config_map, content.key) if observed.now - content.read_at >= lasts else content
 
 
 def _no_config_map(observed: Observed, path: str, name: str, fix: str) -> Finding:

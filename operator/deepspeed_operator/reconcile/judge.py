@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from deepspeed_operator.api.bounds import excess_of
 from deepspeed_operator.api.spec import Integration, Launcher
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
 from deepspeed_operator.dsconfig.judgement import Circumstances
@@ -51,6 +52,9 @@ def judge(
     `accelerator`, in DeepSpeed's words, is taken instead of what the job tells.
     """
     spec = observed.job.spec
+    excess = excess_of(observed.job)
+    if excess:
+        return _judgement(world_of(spec), None, None, excess, Reason.INVALID_SPEC, accelerator=accelerator)
     source = configuration(observed)
     if isinstance(source, ReadConfigMap):
         return source

@@ -48,7 +48,7 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | tuple[ReadConfi
     if questions:
         return questions
     for name, content in contents.items():
-        if not isinstance(content, ReadConfigMap) and content.data is None:
+        if not isinstance(content, ReadConfigMap) and content.keys is None:
             return _waits(pod, f"its volumes: there is no ConfigMap {name}; create it.")
     unsure = [f"{kind} {name}" for kind, name in needed if kind != "ConfigMap"]
     if not unsure:

@@ -1,10 +1,12 @@
 """What is known about one job at one moment. All of it is plain data; nothing here asks anybody."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
+from deepspeed_operator.api.bounds import LARGEST
 from deepspeed_operator.api.engine import Engine
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.transport import Transport
@@ -20,12 +22,41 @@ if TYPE_CHECKING:  # who only judges a job need not load the planner for it
     from deepspeed_operator.reconcile.admission import Admission
 
 
+SHOWN_KEYS = 20
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigMapContent:
-    """A ConfigMap as it was read; `data` is None if there is none of that name."""
+    """A ConfigMap as it was read; `keys` is None if there is none of that name.
 
-    data: Mapping[str, str] | None
+    `key` is the one whose value was asked for, if any was. `size` in bytes and `digest` are those of its value, which
+    may be absent; `text` is the value itself, unless it is too large to be a configuration, or was forgotten.
+    """
+
+    keys: tuple[str, ...] | None
     read_at: datetime
+    key: str | None = None
+    size: int = 0
+    digest: str | None = None
+    text: str | None = field(default=None, repr=False)
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the value is to be read again by whoever needs it."""
+        return self.text is None and self.digest is not None and self.size <= LARGEST
+
+
+def content_of(data: Mapping[str, str] | None, key: str | None, read_at: datetime) -> ConfigMapContent:
+    """Return what is kept of a ConfigMap for whoever asks for the value of this key; None asks for none."""
+    if data is None:
+        return ConfigMapContent(None, read_at, key)
+    keys = tuple(sorted(data)[:SHOWN_KEYS])
+    text = data.get(key) if key is not None else None
+    if text is None:
+        return ConfigMapContent(keys, read_at, key)
+    value = text.encode("utf-8", "replace")
+    digest, size = sha256(value).hexdigest(), len(value)
+    return ConfigMapContent(keys, read_at, key, size, digest, text if size <= LARGEST else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +161,13 @@ class Facts:
     aside: SetAside | None = None  # the job is not to be looked into for now
     kept_from: int | None = None  # the attempt before which none has a ConfigMap any more
     status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
+
+    def without_texts(self) -> "Facts":
+        """Return the facts without users' data, which is kept no longer than a job is looked at."""
+        if not any(content.text for content in self.config_maps.values()):
+            return self
+        kept = {name: replace(content, text=None) for name, content in self.config_maps.items()}
+        return replace(self, config_maps=kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,8 @@ def outdated(observed: Observed, gang: Gang) -> tuple[Action, ...]:
 def _made_wrong(observed: Observed, installation: Installation) -> Verdict | None:
     """The API server cannot see into the template, and so lets it change in a run: a new attempt may not take it."""
     spec, world = observed.job.spec, observed.job.status.world
-    errors = [f"{each}" for each in template_findings(spec, installation) if each.level is Level.ERROR]
+    errors = [f"{each}" for each in observed.job.excess]
+    errors += [f"{each}" for each in template_findings(spec, installation) if each.level is Level.ERROR]
     slots = world_of(spec).slots_per_node
     if world is not None and slots != world.slots_per_node:
         errors.append(f"it has {slots} accelerators for the run's {world.slots_per_node} ranks per pod")

@@ -38,7 +38,7 @@ TYPES: list[tuple[Any, dict[str, Any]]] = [
     ),
     (
         Annotated[dict[str, Any], FreeForm()],
-        {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        {"type": "object", "maxProperties": 1000, "x-kubernetes-preserve-unknown-fields": True},
     ),
     (
         Annotated[int | str, IntOrString("^1$")],

@@ -1,9 +1,13 @@
 """The caches: newer wins, deletions count once, and a list replaces what was known."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import ENV_INDEX, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB_NAME, LABEL_JOB_UID
+from deepspeed_operator.api.status import DeepSpeedJobStatus, State
 from deepspeed_operator.controller.cache import KEPT_PODS, REMEMBERED, Ends, JobCache, PodCache
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.reconcile.pods import PodView, pod_view
@@ -46,28 +50,78 @@ def pod(
 def test_an_older_version_of_a_job_does_not_undo_the_answer_to_our_write() -> None:
     told: list[Key] = []
     cache = JobCache(told.append)
-    cache.put(job(9))
-    cache.put(job(10))
-    cache.put(job(9))
-    cache.put(job(10))
+    cache.put(job(9), 0)
+    cache.put(job(10), 0)
+    cache.put(job(9), 0)
+    cache.put(job(10), 0)
     known = cache.get(KEY)
     assert known is not None
-    assert known.metadata.resource_version == "10"
+    assert known.version == 10
     assert told == [KEY, KEY]
+
+
+def metadata(version: int, **more: str) -> dict[str, Any]:
+    said = {"name": "pretrain", "namespace": "ml", "uid": "job-1", "resourceVersion": str(version)}
+    return {"metadata": {**said, **more}}
+
+
+def in_state(version: int, state: State | None, name: str = "pretrain") -> DeepSpeedJob:
+    return job(version, name=name).model_copy(update={"status": DeepSpeedJobStatus(state=state)})
+
+
+def test_what_the_watch_tells_of_a_job_makes_what_was_read_before_old() -> None:
+    told: list[Key] = []
+    cache = JobCache(told.append)
+    cache.tell(metadata(5))
+    assert cache.whole(KEY) is None
+    cache.put(job(5), 0)
+    assert told == [KEY], "what was read is what was told"
+    assert cache.whole(KEY) == job(5)
+    cache.tell(metadata(5))
+    cache.tell(metadata(6))
+    assert told == [KEY, KEY]
+    assert cache.whole(KEY) is None
+    cache.tell(metadata(7, deletionTimestamp="2026-11-28T00:00:00Z"))
+    known = cache.get(KEY)
+    assert known is not None
+    assert known.leaving
+
+
+@pytest.mark.parametrize("state", [State.INVALID, State.SUSPENDED, State.COMPLETE, State.FAILED])
+def test_of_a_job_at_rest_a_record_is_kept_and_nothing_else(state: State) -> None:
+    cache = JobCache(lambda _: None)
+    cache.put(in_state(5, State.RUNNING), 100)
+    assert cache.whole(KEY) is not None
+    cache.put(in_state(6, state), 100)
+    assert cache.whole(KEY) is None
+    known = cache.get(KEY)
+    assert known is not None
+    assert (known.version, known.state) == (6, state)
+
+
+def test_of_the_jobs_at_work_those_are_kept_whole_that_were_looked_at_last_and_fit() -> None:
+    cache = JobCache(lambda _: None, capacity=1000)
+    for number in range(4):
+        cache.put(in_state(number, State.RUNNING, f"job-{number}"), 300)
+        assert cache.whole(("ml", "job-0")) is not None
+    assert [number for number in range(4) if cache.whole(("ml", f"job-{number}"))] == [0, 2, 3]
+    cache.put(in_state(9, State.RUNNING, "large"), 2000)
+    assert [number for number in range(4) if cache.whole(("ml", f"job-{number}"))] == []
+    assert len(cache) == 5
 
 
 def test_versions_are_numbers() -> None:
     cache = JobCache(lambda _: None)
-    cache.put(job(999))
-    cache.put(job(1000))
+    cache.put(job(999), 0)
+    cache.put(job(1000), 0)
     known = cache.get(KEY)
     assert known is not None
-    assert known.metadata.resource_version == "1000"
+    assert known.version == 1000
 
 
 def test_the_late_deletion_of_an_earlier_job_does_not_remove_its_successor() -> None:
     cache = JobCache(lambda _: None)
-    cache.put(job(20, uid="job-2"))
+    cache.put(job(20, uid="job-2"), 0)
     cache.remove(KEY, "job-1")
     assert cache.get(KEY) is not None
 
@@ -76,11 +130,11 @@ def test_a_list_removes_jobs_that_are_gone_and_keeps_those_that_came_after_it() 
     told: list[Key] = []
     cache = JobCache(told.append)
     for each in (job(5, name="gone"), job(6, name="stays"), job(30, name="newer"), job(5, namespace="other")):
-        cache.put(each)
+        cache.put(each, 0)
     told.clear()
     cache.retain("ml", {("ml", "stays"): "job-1"}, 20)
     assert told == [("ml", "gone")]
-    assert {each.metadata.name for each in cache.values()} == {"stays", "newer", "pretrain"}
+    assert sorted(each.version for each in cache.values()) == [5, 6, 30]
 
 
 def test_a_pod_of_which_only_the_version_changes_is_no_news() -> None:
@@ -172,11 +226,11 @@ def test_a_pod_that_only_lost_its_label_may_be_read_again() -> None:
 
 def test_the_answer_to_a_write_that_arrives_after_the_jobs_end_does_not_bring_it_back() -> None:
     cache = JobCache(lambda _: None)
-    cache.put(job(5))
+    cache.put(job(5), 0)
     cache.ended(KEY, "job-1", 7)
-    cache.put(job(6))
+    cache.put(job(6), 0)
     assert cache.get(KEY) is None
-    cache.put(job(8, uid="job-2"))
+    cache.put(job(8, uid="job-2"), 0)
     assert cache.get(KEY) is not None
 
 

@@ -93,8 +93,8 @@ def test_of_a_job_that_is_set_aside_nothing_is_read_but_its_name_and_status(tmp_
         "status": {"state": "Starting", "attempt": 1},
     }
     killed_on(tmp_path, UID)
-    job = Bodies(Marker(tmp_path)).job(body)
+    job, _ = Bodies(Marker(tmp_path)).job(body)
     assert is_unread(job)
     assert job.status.attempt == 1
-    whole = Bodies(Marker(None)).job({**body, "spec": {"nodes": 1, "training": {"script": "train.py"}}})
+    whole, _ = Bodies(Marker(None)).job({**body, "spec": {"nodes": 1, "training": {"script": "train.py"}}})
     assert not is_unread(whole)

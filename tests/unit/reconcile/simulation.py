@@ -33,7 +33,6 @@ from deepspeed_operator.reconcile.admission import judge_run
 from deepspeed_operator.reconcile.conditions import condition
 from deepspeed_operator.reconcile.observed import (
     AgentReport,
-    ConfigMapContent,
     CorrectedPlan,
     Facts,
     ForeseenPlan,
@@ -43,6 +42,7 @@ from deepspeed_operator.reconcile.observed import (
     Refusal,
     SetAside,
     Trial,
+    content_of,
 )
 from deepspeed_operator.reconcile.pods import PodView, Termination, pod_view
 from deepspeed_operator.reconcile.reconciler import reconcile
@@ -109,6 +109,7 @@ class Simulation:
             writes, facts = len(self.writes), self.facts
             outcome = self.step()
             if len(self.writes) == writes and self.facts == facts:
+                self.facts = self.facts.without_texts()
                 return outcome
         raise AssertionError(f"no fixpoint; last writes: {self.writes[-10:]}")
 
@@ -162,10 +163,10 @@ class Simulation:
 
     def _do(self, action: Action) -> None:  # noqa: PLR0912, PLR0915 -- one branch an action
         match action:
-            case ReadConfigMap(name):
+            case ReadConfigMap(name, key):
                 self.config_map_reads.append(self.now)
                 data = self.config_maps.get(name)
-                content = ConfigMapContent(data, self.now)
+                content = content_of(data, key, self.now)
                 self.facts = replace(self.facts, config_maps={**self.facts.config_maps, name: content})
             case FindGpus(wanted):
                 self.node_reads += 1

@@ -10,7 +10,7 @@ import yaml
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.plan.world import world_of
 from deepspeed_operator.reconcile.configuration import Configuration, configuration
-from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed
+from deepspeed_operator.reconcile.observed import Facts, Observed, content_of
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.image import given_accelerator
 from deepspeed_operator.render.installation import Installation
@@ -27,7 +27,8 @@ INSTALLATION = Installation("UEsFBg==", "registry.example.com/worker:1", "0.19.8
 def rendered(written: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Render attempt 3 of the first document; a second one is the ConfigMap with its configuration."""
     job = DeepSpeedJob.model_validate(written[0])
-    given = {document["metadata"]["name"]: ConfigMapContent(document["data"], NOW) for document in written[1:]}
+    key = job.spec.ds_config_from.key if job.spec.ds_config_from is not None else None
+    given = {document["metadata"]["name"]: content_of(document["data"], key, NOW) for document in written[1:]}
     source = configuration(Observed(job, (), Facts(config_maps=given), NOW))
     assert source is None or isinstance(source, Configuration)
     given = given_accelerator(job.spec, INSTALLATION)
