@@ -35,12 +35,12 @@ def waiting_for(observed: Observed, gang: Gang) -> tuple[Verdict, datetime | Non
     if staying:
         delete = f"kubectl delete pod {staying[0].name}"
         words.append(
-            f"{_listed(staying)} is not being deleted: garbage collection deletes the pods of a deleted job within "
+            f"Nobody has deleted {_listed(staying)} yet: garbage collection deletes the pods of a deleted job within "
             f"moments; delete what it leaves: {delete}."
         )
     if not (lost or stuck or staying):
-        until = f" by {timestamp(max(ending))}" if ending else ""
-        words.append(f"They are being ended, and will have{until}: there is nothing to do.")
+        latest = f", by {timestamp(max(ending))} at the latest" if ending else ""
+        words.append(f"They end within their grace period{latest}: there is nothing to do.")
     return Verdict(State.STARTING, Reason.WAITING_FOR_OLD_PODS, " ".join(words)), min(ending, default=None)
 
 

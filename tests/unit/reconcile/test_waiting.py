@@ -26,7 +26,8 @@ def words(simulation: Simulation) -> str:
 def test_pods_that_end_within_their_grace_are_nothing_to_be_done_about() -> None:
     simulation = resumed_at_once()
     assert "pretrain-1-0 on node node0, pretrain-1-1 on node node1" in words(simulation)
-    assert "They are being ended, and will have by 2026-01-01T00:00:45Z: there is nothing to do." in words(simulation)
+    ends = "They end within their grace period, by 2026-01-01T00:00:45Z at the latest: there is nothing to do."
+    assert ends in words(simulation)
     assert "kubectl" not in words(simulation)
 
 
