@@ -11,7 +11,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 def agent_archive() -> str:
     """Return the agent's modules as a zip archive in base64: the same bytes for the same modules.
 
-    At most 48 KB, of the 1 MiB that a ConfigMap holds beside a hostfile of 10,000 nodes: a third of it reads NCCL's
+    At most 80 KB, of the 1 MiB that a ConfigMap holds beside a hostfile of 10,000 nodes: a quarter of it reads NCCL's
     report and measures the network, which no image brings along.
     """
     directory = files("deepspeed_operator").joinpath("agent")

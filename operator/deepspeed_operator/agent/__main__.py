@@ -1,7 +1,25 @@
-"""Entry point: `python3 -u <directory>/agent`."""
+"""Entry point: `python3 -S -u <directory>/agent`."""
 
 import os
+import signal
 import sys
+
+# Before all that takes time: to the first process of a container a signal that nothing handles does not happen, and a
+# pod that is deleted as its container starts would stay for its whole grace.
+TERMINATED = (
+    '{"protocol":1,"reason":"Terminated","signal":15,"signature":"stopped by SIGTERM from outside as it started"}'
+)
+
+
+def terminated(*_: object) -> None:
+    try:
+        with open(os.environ.get("DEEPSPEED_OPERATOR_TERMINATION_LOG", "/dev/termination-log"), "w") as file:
+            file.write(TERMINATED)
+    finally:
+        os._exit(143)
+
+
+signal.signal(signal.SIGTERM, terminated)
 
 if sys.version_info < (3, 8):
     sys.exit("the image's python3 is Python " + sys.version.split()[0] + "; the operator's agent needs 3.8 or newer")

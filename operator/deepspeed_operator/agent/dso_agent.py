@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import queue
-import resource
 import signal
 import time
 import traceback
@@ -13,14 +12,14 @@ from typing import Any, Callable
 
 import dso_preflight
 from dso_bandwidth import LIMIT_SECONDS, Sweep
-from dso_cause import ending, exit_code, message
+from dso_cause import ending, exit_code, message, write_message
 from dso_gang import SETTLE_SECONDS, Gang
 from dso_home import settle
-from dso_http import YOUNG, Answer, Server, listen
+from dso_http import YOUNG, Answer, Server, allow_files, listen
 from dso_link import TELL_SECONDS, Link
 from dso_measure import Measure
 from dso_output import Output
-from dso_plan import PROTOCOL, TERMINATION_LOG, Cause, Failure, Plan, load
+from dso_plan import PROTOCOL, Cause, Failure, Plan, load
 from dso_ranks import Child, Ranks, specs
 from dso_stuck import stuck
 from dso_symptom import WITHIN_PREFLIGHT, is_secondary
@@ -28,6 +27,7 @@ from dso_transport import Source, Watch, brief
 from dso_world import of_pod
 
 KILL_AFTER_SECONDS = 3.0
+STRANGER = "it does not know the token of the attempt that runs here"
 UNKILLABLE_AFTER_SECONDS = 10.0  # of SIGKILLs; the kernel takes some to free a rank's memory
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -57,23 +57,29 @@ class Agent:
 
     # The HTTP thread
 
-    def stranger(self, path: str) -> tuple[int, Any]:
-        if path == "/readyz":
-            return (200 if self.phase == "Running" else 503), {"phase": self.phase}
+    def probed(self) -> Answer:
+        undecided = self.phase in ("Waiting", "Preflight")
+        return None if undecided else (200 if self.phase == "Running" else 503, {"phase": self.phase})
+
+    def stranger(self, path: str, host: str) -> tuple[int, Any]:
         if path in ("/livez", "/state"):
             return 200, {"phase": self.phase}
         if path == "/beat":
-            return 403, {"refused": "it does not know the token of the attempt that runs here"}
+            if self.gang:
+                self.gang.note_refusal(host, STRANGER, time.monotonic())
+            return 403, {"refused": STRANGER}
         return 404, {"error": "no such path"}
 
-    def answer(self, path: str, body: dict[str, Any]) -> Answer:
+    def answer(self, path: str, body: dict[str, Any], host: str) -> Answer:
         if path == "/beat" and self.gang:
             status, reply = self.gang.beat(body, time.monotonic())
+            if "refused" in reply:
+                self.gang.note_refusal(host, reply["refused"], time.monotonic())
             held = status == 200 and body["wait"] and not self.gang.is_news(body)
             return None if held else (status, reply)
         if path == "/state":
             return 200, self.state()
-        return self.stranger(path)
+        return self.stranger(path, host)
 
     def held(self, body: dict[str, Any], late: bool) -> Answer:
         assert self.gang
@@ -105,6 +111,7 @@ class Agent:
             "warnings": self.warnings,
             "hosts": {"expected": plan.nodes, "registered": registered},
             "missing": [plan.hosts[index] for index in missing],
+            "refused": self.gang.refused(time.monotonic()) if self.gang else {},
             "ranks": self.ranks.states(),
             "transport": self.transport(),
             "measured": self.measured.found(),
@@ -365,21 +372,6 @@ class Agent:
         write_message(message({**cause, **more}, tail) if cause else message(done, b""))
 
 
-def allow_files(needed: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        allowed = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-
-
-def write_message(data: bytes) -> None:
-    try:
-        with open(TERMINATION_LOG, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        print(f"[deepspeed-operator] no termination message: {error}", flush=True)
-
-
 def main() -> int:
     if os.getpid() != 1:
         # In a shared process namespace the ranks' orphans would go to another process, unseen.
@@ -388,6 +380,10 @@ def main() -> int:
         print(f"[deepspeed-operator] what the container lacks for uid {os.getuid()}: {given}", flush=True)
     try:
         agent = Agent(load())
+    except Failure as failure:
+        print(f"[deepspeed-operator] {failure}", flush=True)
+        write_message(message(failure.cause, b""))
+        return exit_code(failure.cause)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"[:300]
         print(f"[deepspeed-operator] {text}", flush=True)

@@ -9,7 +9,7 @@ import signal
 from typing import Any
 
 from dso_output import KEPT
-from dso_plan import Cause
+from dso_plan import TERMINATION_LOG, Cause
 from dso_words import dying_words, last_words, legible
 
 MESSAGE_BYTES = 4000
@@ -94,6 +94,14 @@ def message(cause: Cause, tail: bytes) -> bytes:
     # Cut at a character: the API server refuses what is not UTF-8, and a replacement character may be longer.
     kept = kept.decode("utf-8", "ignore").encode()
     return head + (b"\n" + kept if kept else b"")
+
+
+def write_message(data: bytes) -> None:
+    try:
+        with open(TERMINATION_LOG, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        print(f"[deepspeed-operator] no termination message: {error}", flush=True)
 
 
 def _dump(cause: Cause) -> bytes:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dso_address import MOST, named, owners
+from dso_address import MOST, canonical, named, owners
 from dso_plan import PROTOCOL, Cause, Plan
 from dso_symptom import is_secondary
 from dso_transport import summary, those_on
 from dso_world import World
 
 SETTLE_SECONDS = 1.5
+MOST_REFUSED, REFUSED_SECONDS = 16, 30.0
 
 
 class Member:
@@ -41,6 +42,7 @@ class Gang:
         self.settles = 0.0
         self.version = 0
         self.next_check = 0.0
+        self.refusals: dict[str, tuple[str, float]] = {}  # by address, why and when
         self.transports: dict[int, dict[str, Any]] = {}
         self.world = World(plan)
 
@@ -80,6 +82,14 @@ class Gang:
         if self.released and member and member.uid != body["podUid"]:
             return f"the ranks run, with pod {member.pod} uid {member.uid} as index {index}"
         return ""
+
+    def note_refusal(self, host: str, why: str, now: float) -> None:
+        """Who calls is known by its address alone, of which the operator knows whose it is."""
+        if canonical(host) in self.refusals or len(self.refusals) < MOST_REFUSED:
+            self.refusals[canonical(host)] = why, now
+
+    def refused(self, now: float) -> dict[str, str]:
+        return {host: why for host, (why, at) in dict(self.refusals).items() if now - at < REFUSED_SECONDS}
 
     def reply(self) -> dict[str, Any]:
         return {

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import hmac
 import json
+import resource
 import selectors
 import socket
 import threading
@@ -20,6 +21,8 @@ IDLE_SECONDS = 10.0
 # so that it is never the oldest of so many. Members may share an address: that of their node, or of a gateway.
 YOUNG_OF_ONE = 32
 YOUNG = 256
+PROBE = "/readyz"
+PROBES = 16  # held at a time; a kubelet sends one
 Answer = Optional[Tuple[int, Any]]
 
 
@@ -27,12 +30,16 @@ class App(Protocol):
     hold: float
     token: str
 
-    def stranger(self, path: str) -> Tuple[int, Any]:
+    def stranger(self, path: str, host: str) -> Tuple[int, Any]:
         """What is told to a caller that does not know the token."""
         ...
 
-    def answer(self, path: str, body: dict[str, Any]) -> Answer:
-        """The status and JSON object for a caller that knows it, or None: hold the request."""
+    def probed(self) -> Answer:
+        """Whether the ranks have started; None while that is open: a probe that waits has not failed."""
+        ...
+
+    def answer(self, path: str, body: dict[str, Any], host: str) -> Answer:
+        """The status and JSON object for a caller at this address that knows it, or None: hold the request."""
         ...
 
     def held(self, body: dict[str, Any], late: bool) -> Answer:
@@ -56,6 +63,14 @@ class Connection:
         self.body: dict[str, Any] | None = None
         self.since = now
         self.open = True
+
+
+def allow_files(needed: int) -> None:
+    """Each peer's call stays open while it waits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def listen(host: str, port: int, backlog: int) -> socket.socket:
@@ -83,6 +98,7 @@ class Server(threading.Thread):
         self.young: dict[Connection, None] = {}
         self.young_of: dict[str, dict[Connection, None]] = {}
         self.waiting: collections.deque[Connection] = collections.deque()
+        self.probes: collections.deque[Connection] = collections.deque()
 
     def run(self) -> None:
         while True:
@@ -94,6 +110,7 @@ class Server(threading.Thread):
                 elif key.data.open:  # one that was accepted in this round may have taken its place
                     self._read(key.data, now)
             self._expire(now)
+            self._answer_probes()
             if self.app.changed(now):
                 held, self.waiting = self.waiting, collections.deque()
                 for connection in held:
@@ -140,14 +157,17 @@ class Server(threading.Thread):
             return
         try:
             path, length, token = parse_head(head)
+            if path == PROBE:
+                self._hold_probe(connection)
+                return
             # Nothing is read for a stranger but the head.
             if not hmac.compare_digest(token.encode(), self.app.token.encode()):
-                self._send(connection, {}, self.app.stranger(path))
+                self._send(connection, {}, self.app.stranger(path, connection.host))
                 return
             if len(rest) < length:
                 return
             body: dict[str, Any] = json.loads(rest) if length else {}
-            answer = self.app.answer(path, body)
+            answer = self.app.answer(path, body, connection.host)
         except Exception as error:  # whatever a stranger sends: without this thread the gang is lost
             self._send(connection, {}, (400, {"error": repr(error)}))
             return
@@ -165,6 +185,20 @@ class Server(threading.Thread):
         of_one.pop(connection, None)
         if not of_one:
             self.young_of.pop(connection.host, None)
+
+    def _hold_probe(self, connection: Connection) -> None:
+        connection.body = {}
+        self._grown(connection)
+        self.probes.append(connection)
+        if len(self.probes) > PROBES:
+            self._close(self.probes.popleft())
+
+    def _answer_probes(self) -> None:
+        answer = self.app.probed() if self.probes else None
+        while answer is not None and self.probes:
+            connection = self.probes.popleft()
+            if connection.open:
+                self._send(connection, {}, answer)
 
     def _reconsider(self, connection: Connection, late: bool) -> None:
         if connection.open and connection.body is not None:

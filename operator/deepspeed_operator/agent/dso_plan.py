@@ -65,6 +65,14 @@ class Plan:
         self.pod_uid = environ.get("DEEPSPEED_OPERATOR_POD_UID", "")
         self.node = environ.get("DEEPSPEED_OPERATOR_NODE", "")
 
+    def foreign(self, environ: Mapping[str, str]) -> str:
+        """Whose document this is, if it is not this pod's: a node may keep an earlier one of the same name."""
+        uid, attempt = environ.get("DEEPSPEED_OPERATOR_JOB_UID"), environ.get("DEEPSPEED_OPERATOR_ATTEMPT")
+        if uid in (None, self.uid) and attempt in (None, str(self.attempt)):
+            return ""
+        whose = f"attempt {self.attempt} of the job with uid {self.uid}"
+        return f"its launch document is that of {whose}; this pod is of attempt {attempt} of uid {uid}"
+
     @property
     def uid_digest(self) -> str:
         """Tells who knows the uid that this is its job, and nobody the uid."""
@@ -108,6 +116,9 @@ class Failure(Exception):  # noqa: N818  the run's, not the agent's
 def load() -> Plan:
     plan = json.loads(_read(os.path.join(DIRECTORY, "plan.json")))
     loaded = Plan(plan, _read(HOSTFILE), os.environ, _read(TOKEN).strip())
+    foreign = loaded.foreign(os.environ)
+    if foreign:
+        raise Failure(loaded.cause("StaleLaunchDocument", foreign))
     if not loaded.token:
         raise ValueError(f"{TOKEN} is empty: anybody would know the attempt's token")
     # The network profile's: what the image, the template or an entrypoint has set is never overridden.

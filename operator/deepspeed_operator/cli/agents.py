@@ -38,7 +38,7 @@ class Agents:
                 signal.signal(number, self._stop)
         self.processes = [
             subprocess.Popen(
-                [sys.executable, "-u", str(_AGENT)],
+                [sys.executable, "-S", "-u", str(_AGENT)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is ours to pass on

@@ -13,6 +13,7 @@ from deepspeed_operator.reconcile.plan import measured_of
 from deepspeed_operator.reconcile.transport import transport_of
 
 _MAX_VERSION = 64
+_MAX_REFUSAL = 200
 
 
 def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentReport | None:
@@ -26,6 +27,9 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
     return AgentReport(
         attempt,
         read_at,
+        refused={
+            address: why[:_MAX_REFUSAL] for address, why in object_at(said, "refused").items() if isinstance(why, str)
+        },
         deepspeed_version=version if known else None,
         missing=tuple(host for host in list_at(said, "missing") if isinstance(host, str)),
         warnings=tuple(warning for warning in list_at(said, "warnings") if isinstance(warning, str)),

@@ -65,7 +65,17 @@ def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
     if report is None or report.attempt != gang.attempt or report.silent:
         return said_before(observed, Reason.WAITING_FOR_PEERS)
     hosts = {host_name(gang.job, gang.attempt, index): pod for index, pod in sorted(gang.pods.items())}
-    absent = [f"{pod.name} on node {pod.node}" for host, pod in hosts.items() if host in report.missing]
+    late = [pod for host, pod in hosts.items() if host in report.missing]
+    refused = {
+        f"{pod.name} on node {pod.node}": report.refused[pod.address or ""]
+        for pod in late
+        if pod.address in report.refused
+    }
+    if refused:
+        told = "; ".join(f"pod {name}: {why}" for name, why in refused.items())
+        words = f"all pods run, but the agent of rank 0 refuses {told}. Run again with another spec.runId."
+        return Verdict(State.STARTING, Reason.WAITING_FOR_PEERS, words)
+    absent = [f"{pod.name} on node {pod.node}" for pod in late]
     if not absent:
         return None
     words = (

@@ -121,6 +121,7 @@ class AgentReport:
     silent: int = 0  # how often in a row it has not answered
     early: bool = False  # asked before the ranks ran: it knows less than it will
     missing: tuple[str, ...] = ()  # hosts whose agents have not reached it, ten at most
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])  # by address, why
     deepspeed_version: str | None = None
     warnings: tuple[str, ...] = ()
     transport: Transport | None = None

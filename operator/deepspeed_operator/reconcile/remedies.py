@@ -29,6 +29,7 @@ _REMEDIES = {
     "HostNotResolved": "Check the cluster's DNS and network policies, then {again}.",
     RANK_LEFT: "Give all ranks the same number of steps (drop_last, equal shards, no exit of one rank alone), then "
     "{again}.",
+    "StaleLaunchDocument": "Its node had kept an earlier ConfigMap: {again}.",
     "PeersMissing": "Check that pods of this namespace may talk to each other, then {again}.",
 }
 _DEFAULT = "Correct the cause, then {again}."

@@ -1,17 +1,22 @@
 """The trainer container: the user's, with what makes it run the agent."""
 
 from posixpath import normpath
+from typing import Final
 
 from deepspeed_operator.api.names import (
     AGENT,
     CONFIG_FILE,
     CONFIG_PATH,
+    ENV_ATTEMPT,
     ENV_INDEX,
+    ENV_JOB_UID,
     ENV_NODE,
     ENV_POD,
     ENV_POD_UID,
     FILES_DIRECTORY,
     JOB_DIRECTORY,
+    LABEL_ATTEMPT,
+    LABEL_JOB_UID,
     SHARED_MEMORY,
     TEMPORARY,
     TRAINER,
@@ -30,7 +35,10 @@ from deepspeed_operator.plan.trainer import trainer_of
 from deepspeed_operator.render.network.environment import chosen_variables
 from deepspeed_operator.render.network.pods import pod_for, trainer_for
 
-AGENT_COMMAND = ("python3", "-u", AGENT)
+_AFTER_THE_DEADLINE: Final = 60  # when the agent has ended
+_NEVER: Final = 2**31 - 1  # failures in a row, after which the kubelet would end the container
+# Without the image's site modules, of which the agent needs none, it begins in a third of the time.
+AGENT_COMMAND = ("python3", "-S", "-u", AGENT)
 # The agent copies the configuration beside the user's files, so nothing needs to be mounted there.
 WORKSPACE_CONFIG = f"{WORKSPACE}/{CONFIG_FILE}"
 
@@ -52,7 +60,7 @@ def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_po
         limits = {**object_at(template, "resources", "limits"), default: str(world.slots_per_node)}
         container["resources"] = {**object_at(template, "resources"), "limits": limits}
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    container.setdefault("readinessProbe", _readiness_probe(agent_port))
+    container.setdefault("startupProbe", _startup_probe(agent_port, spec.startup_deadline_seconds))
     if pod_for(spec, present(object_at(spec.template, "spec"))).get("hostNetwork"):
         # Two pods of a job that shared a node would want the same port of it: the scheduler keeps them apart.
         port = {"containerPort": agent_port, "hostPort": agent_port, "protocol": "TCP"}
@@ -81,7 +89,9 @@ def _mount_paths(container: Json) -> set[str]:
 
 
 def _downward_variables() -> list[Json]:
+    labels = {ENV_JOB_UID: LABEL_JOB_UID, ENV_ATTEMPT: LABEL_ATTEMPT}
     fields = {ENV_POD: "metadata.name", ENV_POD_UID: "metadata.uid", ENV_NODE: "spec.nodeName"}
+    fields |= {name: f"metadata.labels['{label}']" for name, label in labels.items()}
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
 
 
@@ -101,11 +111,16 @@ def _mounts(spec: DeepSpeedJobSpec, template: Json, has_config: bool) -> list[Js
     return mounts
 
 
-def _readiness_probe(agent_port: int) -> Json:
-    # Ready means: the ranks run. A busy node must not make a running gang flap, hence the high threshold.
+def _startup_probe(agent_port: int, deadline: int) -> Json:
+    """Return the probe that makes the pod ready when its ranks run, and never ends it.
+
+    The agent answers when they do: a probe that fails meanwhile would be a Warning event of a healthy start. Nothing is
+    probed afterwards, so that neither a busy node makes a gang flap nor its end looks like a failure.
+    """
     return {
         "httpGet": {"path": "/readyz", "port": agent_port},
-        "periodSeconds": 2,
-        "timeoutSeconds": 2,
-        "failureThreshold": 15,
+        "initialDelaySeconds": 1,  # by then the agent listens
+        "periodSeconds": 1,
+        "timeoutSeconds": deadline + _AFTER_THE_DEADLINE,
+        "failureThreshold": _NEVER,
     }

@@ -106,6 +106,7 @@ class Gang:
     token: str = TOKEN
     python: str = sys.executable
     agent: Path = AGENT
+    options: tuple[str, ...] = ("-S", "-u")
     hosts: list[str] = field(default_factory=list[str])
     port: int = 0
 
@@ -169,7 +170,7 @@ class Gang:
             "DEEPSPEED_OPERATOR_NODE": f"node{index}",
             **environment,
         }
-        command = [*wrapper, self.python, "-u", str(self.agent)]
+        command = [*wrapper, self.python, *self.options, str(self.agent)]
         with output.open("wb") as out:
             process = subprocess.Popen(command, env=env, cwd=self.code, stdout=out, stderr=out, start_new_session=True)
         running = Running(self, index, process, message, output)

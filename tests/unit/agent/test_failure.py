@@ -2,14 +2,17 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import Gang, load
+from tests.unit.agent.harness import AGENT, Gang, load
 
 Make = Callable[..., Gang]
 
@@ -168,6 +171,35 @@ def test_sigterm_before_the_ranks_start(gang: Make) -> None:
     running.wait_for(lambda: running.ask("/livez") == 200)
     running.signal(signal.SIGTERM)
     assert (running.end(5).code, running.end().cause["reason"]) == (143, "Terminated")
+
+
+def test_sigterm_while_the_agent_itself_starts(tmp_path: Path) -> None:
+    # What it reads first is a pipe, so that it cannot have come further than its own imports.
+    os.mkfifo(tmp_path / "plan.json")
+    log = tmp_path / "termination-log"
+    own = {"DEEPSPEED_OPERATOR_DIR": str(tmp_path), "DEEPSPEED_OPERATOR_TERMINATION_LOG": str(log)}
+    first = ("unshare", "--pid", "--fork", "--kill-child", sys.executable, "-S", "-u", str(AGENT))
+    process = subprocess.Popen(first, env={**os.environ, **own})
+    try:
+        agent = until(lambda: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())[0]
+        until(lambda: handles_sigterm(agent))
+        os.kill(int(agent), signal.SIGTERM)
+        assert process.wait(10) == 143
+    finally:
+        process.kill()
+    assert '"reason":"Terminated"' in log.read_text()
+
+
+def until(found: Callable[[], Any], seconds: float = 10) -> Any:
+    end = time.monotonic() + seconds
+    while not (result := found()):
+        assert time.monotonic() < end
+    return result
+
+
+def handles_sigterm(pid: str) -> bool:
+    caught = Path(f"/proc/{pid}/status").read_text().partition("SigCgt:")[2].split()[0]
+    return bool(int(caught, 16) & 1 << signal.SIGTERM - 1)
 
 
 @pytest.mark.parametrize("lost", [0, 1])

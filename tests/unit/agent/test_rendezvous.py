@@ -74,8 +74,11 @@ def test_who_does_not_know_the_token_is_refused_with_the_reason(gang: Make) -> N
     """An agent of another job, or of another attempt, to which rank 0's address has come."""
     here = gang(nodes=2)
     other = gang(nodes=2, hosts=here.hosts, port=here.port, token="another", plan={"startupDeadlineSeconds": 1})
-    here.start(0)
+    hub = here.start(0)
     ended = other.start(1).end(12)
+    assert list(hub.get("/state")[1]["refused"].values()) == [
+        "it does not know the token of the attempt that runs here"
+    ]
     assert ended.cause["reason"] == "PeersMissing"
     assert "refused this pod: it does not know the token of the attempt that runs here" in ended.cause["signature"]
 
@@ -102,6 +105,17 @@ def test_an_attempt_without_a_token_does_not_start(gang: Make) -> None:
     ended = made.start(0).end(12)
     assert (ended.code, ended.cause["reason"]) == (1, "AgentError")
     assert "token is empty" in ended.cause["signature"]
+
+
+@pytest.mark.parametrize("variable", ["JOB_UID", "ATTEMPT"])
+def test_an_agent_with_another_pods_launch_document_ends_at_once(gang: Make, variable: str) -> None:
+    own = {"DEEPSPEED_OPERATOR_JOB_UID": "job-uid", "DEEPSPEED_OPERATOR_ATTEMPT": "1"}
+    made = gang()
+    stale = made.start(0, wrapper=(), **{**own, f"DEEPSPEED_OPERATOR_{variable}": "2"}).end()
+    assert (stale.code, stale.cause["reason"], stale.cause["index"]) == (1, "StaleLaunchDocument", 0)
+    assert "its launch document is that of attempt 1 of the job with uid job-uid" in stale.cause["signature"]
+    assert "trained" not in stale.output
+    assert made.start(0, wrapper=(), **own).end().code == 0
 
 
 def test_a_replaced_pod_takes_its_index_before_the_start(gang: Make) -> None:
@@ -274,7 +288,7 @@ socket.getaddrinfo = counted
 def test_an_address_that_answered_is_not_looked_up_again(gang: Make, tmp_path: Path) -> None:
     """Else a slow name server would keep pods away for so long that rank 0 takes them for gone, and never starts."""
     (tmp_path / "sitecustomize.py").write_text(COUNTING_RESOLVER)
-    waiting = gang(nodes=2).start(0, PYTHONPATH=str(tmp_path))
+    waiting = gang(nodes=2, options=("-u",)).start(0, PYTHONPATH=str(tmp_path))
     waiting.wait_for_output("look-up")
     time.sleep(4)
     assert waiting.output.count("look-up") == 1

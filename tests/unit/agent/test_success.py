@@ -6,6 +6,9 @@ import hashlib
 import signal
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -144,7 +147,6 @@ def test_state_and_readiness_over_http(gang: Make) -> None:
     first = made.start(0)
     first.wait_for(lambda: first.ask("/livez") == 200)
     first.wait_for(lambda: first.get("/state")[1]["hosts"]["registered"] == 1)
-    assert first.ask("/readyz") == 503
     status, state = first.get("/state")
     assert (status, state["phase"], state["ranks"]) == (200, "Waiting", [])
     assert (state["hosts"]["expected"], state["missing"]) == (2, [made.hosts[1]])
@@ -159,6 +161,35 @@ def test_state_and_readiness_over_http(gang: Make) -> None:
     assert first.ask("/nothing") == 404
     first.signal(signal.SIGTERM)
     first.wait_for(lambda: first.ask("/readyz") != 200)
+
+
+def test_a_probe_waits_until_the_ranks_run_and_does_not_fail(gang: Make) -> None:
+    made = gang(nodes=2, script="import time; time.sleep(60)")
+    first = made.start(0)
+    first.wait_for(lambda: first.ask("/livez") == 200)
+    with ThreadPoolExecutor() as pool, closing(HTTPConnection(first.host, made.port, timeout=20)) as probe:
+        probe.request("GET", "/readyz")
+        gone = [socket.create_connection((first.host, made.port)) for _ in range(14)]
+        for each in gone:
+            each.sendall(b"GET /readyz HTTP/1.1\r\n\r\n")
+            each.close()
+        answer = pool.submit(probe.getresponse)
+        assert first.get("/state")[1]["phase"] == "Waiting"
+        assert not answer.done()
+        made.start(1)
+        assert answer.result(20).status == 200
+
+
+def test_probes_that_wait_are_bounded(gang: Make) -> None:
+    first = gang(nodes=2).start(0)
+    first.wait_for(lambda: first.ask("/livez") == 200)
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.create_connection((first.host, first.gang.port))) for _ in range(17)]
+        for each in probes:
+            each.settimeout(10)
+            each.sendall(b"GET /readyz HTTP/1.1\r\n\r\n")
+            first.wait_for(lambda: first.ask("/livez") == 200)
+        assert probes[0].recv(1) == b""
 
 
 @pytest.mark.parametrize(
@@ -237,7 +268,7 @@ def statements(source: str) -> list[tuple[int, str]]:
     return [(node.lineno, ast.dump(node)) for node in texts]
 
 
-def test_it_runs_as_it_is_delivered_in_one_file_of_at_most_48_kb(gang: Make, tmp_path: Path) -> None:
+def test_it_runs_as_it_is_delivered_in_one_file_of_bounded_size(gang: Make, tmp_path: Path) -> None:
     delivered = agent_archive()
     assert len(delivered) <= AGENT_ROOM
     path = tmp_path / "agent"

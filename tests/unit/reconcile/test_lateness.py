@@ -186,6 +186,19 @@ def misses(simulation: Simulation, *missing: int) -> None:
     simulation.agent = AgentReport(1, simulation.now, missing=hosts, warnings=() if missing else ("/dev/shm is small",))
 
 
+def test_peers_that_rank_0s_agent_refuses_are_named_with_the_reason() -> None:
+    simulation = all_run_but_do_not_train(1, 2)
+    assert simulation.agent is not None
+    refused = {simulation.pod(2).address or "": "attempt 1; here is attempt 2", "10.9.9.9": "somebody else's pod"}
+    simulation.agent = replace(simulation.agent, refused=refused)
+    wait(simulation, 20)
+    said = simulation.condition(ConditionType.RUNNING)
+    assert said.reason == "WaitingForPeers"
+    assert "the agent of rank 0 refuses pod pretrain-1-2 on node" in said.message
+    assert "attempt 1; here is attempt 2. Run again with another spec.runId." in said.message
+    assert "somebody else" not in said.message
+
+
 def test_peers_that_rank_0s_agent_has_not_heard_from_are_named_once_they_are_late_and_at_the_deadline() -> None:
     simulation = all_run_but_do_not_train(1, 2)
     wait(simulation, 19)
