@@ -142,7 +142,7 @@ def test_slots_become_a_limit_only_where_the_template_says_nothing(resources: An
 @pytest.mark.parametrize("command", [None, []])
 def test_without_an_entrypoint_the_agent_is_the_command(command: Any) -> None:
     trainer = trainer_of_pod(attempt_of({"spec": {"containers": [{"name": "a", "command": command}]}}))
-    assert trainer["command"] == ["python3", "-u", "/etc/deepspeed-operator/agent"]
+    assert trainer["command"] == ["python3", "-S", "-u", "/etc/deepspeed-operator/agent"]
     assert "args" not in trainer
 
 
