@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from signal import Signals
+from typing import Final
 
 from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.status import Failure
@@ -14,6 +16,7 @@ from deepspeed_operator.reconcile.remedies import remedy
 
 _SIGKILL = 9
 _SIGNALLED = 128
+_ENDED_BY_DELETION: Final = frozenset({_SIGNALLED + Signals.SIGTERM, _SIGNALLED + Signals.SIGKILL})
 # An agent that was killed says nothing, and its peers fail a moment later by their lost connection.
 _SILENT_DEATH_ADVANTAGE = timedelta(seconds=2)
 # All pods of a gang are seen within seconds of their end, or all late: by an operator that was away.
@@ -82,6 +85,8 @@ def _cause(gang: Gang, pod: PodView, at: datetime) -> Cause:
             return Cause(pod, at, 0, _deleted(pod.name, pod.node) if pod.deleted_at else _in_the_kubelets_words(pod))
         weight = 1 if said.reason in _SYMPTOMS else 0
         return Cause(pod, at, weight, _as_said(gang, pod, said))
+    if pod.deleted_at is not None and ended is not None and ended.exit_code in _ENDED_BY_DELETION and not out_of_memory:
+        return Cause(pod, at, 0, _deleted(pod.name, pod.node))  # before its agent could say so
     return Cause(pod, at - _SILENT_DEATH_ADVANTAGE, 0, _silent(pod, said))
 
 

@@ -234,6 +234,17 @@ def test_a_pod_that_somebody_deletes_fails_the_job_in_those_words() -> None:
     assert (failure.reason, failure.pod) == ("PodDeleted", "pretrain-1-1")
 
 
+@pytest.mark.parametrize(("exit_code", "reason"), [(143, "PodDeleted"), (137, "PodDeleted"), (1, "ContainerFailed")])
+def test_a_pod_that_is_deleted_before_its_agent_can_say_so_was_deleted(exit_code: int, reason: str) -> None:
+    simulation = started()
+    simulation.change(0, node="node0", phase="Running")
+    simulation.end(1, exit_code, "", deleted_at=simulation.now)
+    simulation.wait(15)
+    simulation.settle()
+    assert simulation.job.status.failure is not None
+    assert simulation.job.status.failure.reason == reason
+
+
 def test_a_pod_that_vanishes_while_running_is_looked_for_once_and_fails_the_job() -> None:
     simulation = running()
     simulation.remove("pretrain-1-1")
