@@ -143,10 +143,10 @@ KINDS: Final = (
         ],
     ),
     Hostile(
-        "50 ConfigMaps of 1 MB that are run as files",
+        "20 ConfigMaps of 1 MB that are run as files",
         lambda: [
             each
-            for n in range(50)
+            for n in range(20)
             for each in (
                 _config_map(f"files-{n}", "x" * 1_000_000),
                 job(f"files-{n}", suspend=True, training={"script": "a.py", "files": {"configMap": f"files-{n}"}}),
@@ -160,5 +160,5 @@ KINDS: Final = (
         "a configuration of 1 MB of hjson", lambda: _from_config_map("hjson", "{\n" + "k: a # b\n" * 110_000 + "}")
     ),
     Hostile("a configuration of 9,000 brackets", lambda: _from_config_map("brackets", "[" * 9_000 + "]" * 9_000)),
-    Hostile("100 jobs of 4 pods", lambda: [job(f"many-{n}", 4) for n in range(100)]),
+    Hostile("50 jobs of 4 pods", lambda: [job(f"many-{n}", 4) for n in range(50)]),
 )
