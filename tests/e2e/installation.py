@@ -5,6 +5,7 @@ import signal
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 from tests.cluster.cluster import AuditEvent, Cluster
 from tests.cluster.processes import run
@@ -34,6 +35,9 @@ class Operator:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(namespace))
+        # A test run that was ended while it upgraded leaves the release locked.
+        locked = f"labelSelector=owner=helm,name={NAME},status in (pending-install,pending-upgrade,pending-rollback)"
+        self.cluster.api.request("DELETE", f"{CORE}/namespaces/{NAMESPACE}/secrets?{quote(locked, safe='=&')}")
         # The CRD may have been applied by hand before.
         options += ["--take-ownership", "--force-conflicts", "--wait", "--timeout=120s"]
         self._helm("upgrade", "--install", NAME, str(ROOT / "charts" / NAME), *options)

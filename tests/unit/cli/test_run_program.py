@@ -22,12 +22,15 @@ def test_files_may_be_a_directory(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("out", ["out", "package/out"])
-def test_files_are_not_copied_with_what_the_run_keeps_among_them(start: Start, tmp_path: Path, out: str) -> None:
+def test_files_are_not_copied_with_what_the_run_keeps_among_them(
+    start: Start, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, out: str
+) -> None:
+    elsewhere = {"TMPDIR": str(tmp_path_factory.mktemp("elsewhere"))}
     (tmp_path / "package").mkdir()
     (tmp_path / "package/part.py").write_text("def tell(): print('from the package')")
     (tmp_path / "train.py").write_text("from package.part import tell; tell()")
     for _ in range(2):  # the second run finds what the first has kept
-        ended = start("", "--files", ".", "--dir", out, nodes=2).end()
+        ended = start("", "--files", ".", "--dir", out, environment=elsewhere, nodes=2).end()
         assert (ended.code, ended.output.count("from the package")) == (0, 2), ended.output
     workspace = tmp_path / out / "node-1/workspace"
     assert {path.name for path in workspace.iterdir() if path.is_dir()} == {"package"}
