@@ -144,7 +144,8 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         node=spec.get("nodeName"),
         address=status.get("podIP"),
         phase=phase,
-        ready=of_trainer.get("ready", False) and lost_since is None,
+        # A kubelet calls the startup probe of a pod a success that is deleted before it has started.
+        ready=of_trainer.get("ready", False) and lost_since is None and "deletionTimestamp" not in metadata,
         since=now,
         deleted_at=_deleted_at(metadata),
         grace_ends=moment(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,

@@ -39,6 +39,12 @@ def test_a_pod_is_ready_when_its_trainer_is(condition: dict[str, Any], trainer_r
     assert viewed(given, status).ready is ready
 
 
+def test_a_pod_that_is_deleted_is_not_ready_whatever_its_kubelet_says() -> None:
+    status = {"phase": "Running", "containerStatuses": [{"name": "trainer", "ready": True, "state": RUNS}]}
+    assert viewed(job(), status).ready
+    assert not viewed(job(), status, {"deletionTimestamp": THEN, "deletionGracePeriodSeconds": 30}).ready
+
+
 def viewed(given: DeepSpeedJob, status: dict[str, Any], metadata: dict[str, Any] | None = None, **spec: str) -> PodView:
     pod = Attempt(given, 1, world_of(given.spec), None, INSTALLATION).pod(0)
     pod["metadata"] |= {"uid": "pod-1", "resourceVersion": "1", **(metadata or {})}
