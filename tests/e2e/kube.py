@@ -164,13 +164,6 @@ class Namespace:
     def log(self, pod: str, container: str = "trainer") -> str:
         return self.cluster.kubectl("logs", "-n", self.name, pod, "-c", container)
 
-    def log_if_any(self, pod: str) -> str:
-        """Return what the pod has written so far; nothing while it has not started."""
-        try:
-            return self.log(pod)
-        except CommandError:
-            return ""
-
     def _items(self, path: str) -> list[Json]:
         return self.cluster.api.request("GET", path)["items"]
 

@@ -1,16 +1,15 @@
-"""The examples of frameworks and of checkpoints, as they are but for the image; and pods of strict clusters."""
+"""The examples of frameworks, as they are but for the image; and pods of strict clusters."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cluster.cluster import Cluster
 from tests.e2e.jobs import NO_GPU, deepspeed, script
-from tests.e2e.kube import CORE, Job, Json, Namespace
+from tests.e2e.kube import Job, Json, Namespace
 
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ("huggingface-trainer", "accelerate", "lora")
@@ -65,45 +64,6 @@ def test_an_adapter_is_trained_and_saved_and_nothing_else(frameworks: Trained) -
 def test_a_loop_with_accelerate_trains_two_ranks(frameworks: Trained) -> None:
     log = log_of(frameworks, "accelerate")
     assert_falls(re.findall(r"epoch \d on 2 ranks: loss ([\d.]+)", log), 0.9)
-
-
-@pytest.fixture
-def volume(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
-    """A volume as it is when it is new: a directory of root's, which all nodes of this machine share."""
-    name = f"resume-{tmp_path.parent.name}".lower().replace("_", "-")
-    terms = [{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]}]
-    directory = Path("/var/lib/deepspeed-operator-volumes") / name
-    directory.mkdir(parents=True)
-    spec = {
-        "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteMany"],
-        "storageClassName": name,
-        "local": {"path": str(directory)},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
-    }
-    path = f"{CORE}/persistentvolumes"
-    cluster.api.request("POST", path, {"metadata": {"name": name}, "spec": spec})
-    yield name
-    cluster.api.request("DELETE", f"{path}/{name}")
-
-
-def test_a_job_goes_on_from_its_last_checkpoint(
-    make_namespace: Callable[..., Namespace], image: Callable[[str], str], volume: str
-) -> None:
-    namespace = make_namespace("resume")
-    job, claim, code = example("resume")
-    job["spec"]["image"], claim["spec"]["storageClassName"] = image("worker"), volume
-    namespace.apply(claim, code, job)
-    namespace.wait("resume", lambda _: "saved" in namespace.log_if_any("resume-1-0"), 120)
-    namespace.edit("resume", suspend=True)
-    namespace.gone("resume", 60)
-    namespace.edit("resume", suspend=False)
-    namespace.completed("resume", 120)
-    log = namespace.log("resume-2-0")
-    first = re.search(r"going on from step (\d+), /data/checkpoints/global_step\1", log)
-    assert first, log
-    assert int(first[1]) >= 10
-    assert "step 60 loss" in log
 
 
 def test_the_quickstart_is_admitted_where_pods_are_restricted(make_namespace: Callable[..., Namespace]) -> None:

@@ -126,6 +126,16 @@ def test_dsjob_run_prints_in_the_worker_what_its_page_shows(worker: Opened, pyte
     assert hold("docs/run.md", printed, pytestconfig, varies=True) == 2
 
 
+def test_the_example_of_checkpoints_goes_on_from_the_last_one(worker: Opened, tmp_path: Path) -> None:
+    volumes = (f"--volume={ROOT}:/checkout:ro", f"--volume={tmp_path}:/data")
+    tmp_path.chmod(0o777)
+    program = "PYTHONPATH=operator PYTHONDONTWRITEBYTECODE=1 python3 -m deepspeed_operator.cli.main"
+    first, second = (worker.run(f"cd /checkout && {program} run examples/resume.yaml", *volumes) for _ in range(2))
+    assert "no checkpoint yet: starting at step 0" in first
+    assert re.findall(r"^step (\d+) loss [\d.]+ saved", first, re.MULTILINE) == ["10", "20", "30", "40", "50", "60"]
+    assert "going on from step 60, /data/checkpoints/global_step60" in second
+
+
 def test_the_hugging_face_libraries_work_with_the_workers_pytorch() -> None:
     with container(images.local("worker-huggingface")) as hf:
         said = Opened(hf).run(
