@@ -1,4 +1,4 @@
-"""Jobs that a tenant may write to harm others: large, deep, many, odd; each is an object that the API server takes."""
+"""Jobs that a tenant may write to harm others: large, deep, many, odd; each is an object that the API server takes or refuses."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ KINDS: Final = (
     Hostile("a dsConfig 3,000 objects deep", lambda: [job("deep-config", dsConfig=_nested(3_000))]),
     Hostile(
         "a dsConfig with 10,000 unknown keys",
-        lambda: [job("keys", dsConfig={f"train_batch_sizes_{n}": n for n in range(10_000)})],
+        lambda: [job("keys", dsConfig={"zero_optimization": {f"stages_{n}": n for n in range(10_000)}})],
     ),
     Hostile("a dsConfig with a key of 1 MB", lambda: [job("long-key", dsConfig={"train_batch_siz" * 70_000: 1})]),
     Hostile(
