@@ -14,11 +14,12 @@ IDIOM = (
     "torchrun --nnodes=${WORLD_SIZE:-1} --node_rank=${RANK:-0} --nproc_per_node=1 "
     "--master_addr=${MASTER_ADDR:-localhost} --master_port=${MASTER_PORT:-29500} world.py"
 )
+ONE_RANK = "--nnodes=1 --node_rank=0 --nproc_per_node=1 --master_addr=localhost --master_port=29501"
 DEEPSPEED = "deepspeed --num_gpus 1 train.py --config $DEEPSPEED_CONFIG"
 COMMANDS: dict[str, list[str]] = {
     "alone": ["sh", "alone.sh"],
     "idiom": ["sh", "-c", IDIOM],
-    "helper": ["sh", "-ec", "torchrun --nnodes=1 world.py; torchrun world.py"],
+    "helper": ["sh", "-ec", f"torchrun {ONE_RANK} world.py; torchrun world.py"],
 }
 OTHER: Json = {
     "train_micro_batch_size_per_gpu": 2,
@@ -36,7 +37,7 @@ def once_a_pod(name: str, image: str, command: list[str]) -> Json:
 def ended(make_namespace: Callable[..., Namespace], image: Callable[[str], str]) -> tuple[Namespace, dict[str, Job]]:
     """All jobs of this module, finished, by name."""
     namespace, worker = make_namespace("world"), image("worker")
-    namespace.config_map("world", {**script("world.py"), "alone.sh": IDIOM})
+    namespace.config_map("world", {**script("world.py"), "alone.sh": f"unset MASTER_ADDR MASTER_PORT\n{IDIOM}"})
     files = {**script("train.py"), "alone.sh": DEEPSPEED, "other.json": json.dumps(OTHER)}
     namespace.config_map("train", files)
     runner = {"launcher": "None", "script": None, "args": [], "command": ["sh", "alone.sh"]}

@@ -75,7 +75,9 @@ class World:
 
     def told(self, over: bool) -> dict[str, Any]:
         """For the operator."""
-        engines = [engine for _, pod in sorted(self.pods.items()) for engine in pod["engines"]]
+        engines: list[Any] = []
+        for _, pod in sorted(self.pods.items()):
+            engines += [engine for engine in pod["engines"] if engine not in engines]
         unseen = self.unseen() if over else ""
         note = self.mismatch() or (f"world not asserted: {unseen}" if unseen else "")
         return {"note": note or None, "engines": engines[:MOST_ENGINES]}

@@ -154,3 +154,10 @@ def test_of_many_reports_a_pod_tells_few() -> None:
     told = load("dso_world").of_pod([*reports, *({"world": 1, "engine": {"stage": at}} for at in range(9))])
     assert told["worlds"] == [[size, size == 3] for size in range(1, 9)]
     assert [engine["stage"] for engine in told["engines"]] == [0, 1, 2, 3]
+
+
+def test_engines_that_are_the_same_in_every_pod_are_told_once() -> None:
+    world = load("dso_world").World(plan_of(nodes=2))
+    for index in range(2):
+        world.take(index, {"worlds": [[2, True]], "engines": [{"stage": 2}, {"stage": 3}][: index + 1]})
+    assert world.told(over=False)["engines"] == [{"stage": 2}, {"stage": 3}]
