@@ -1,4 +1,4 @@
-"""Jobs that a tenant may write to harm others: large, deep, many, odd; each is an object that the API server takes or refuses."""
+"""Jobs that a tenant may write to harm others: large, deep, many, odd. The API server takes each or refuses it."""
 
 import sys
 from collections.abc import Callable, Iterator

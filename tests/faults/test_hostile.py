@@ -37,7 +37,8 @@ def post(tenant: Jobs, kind: Hostile) -> None:
             else:
                 tenant.create_job(body)
         except ApiError as error:
-            assert error.status in {400, 413, 422}, error  # the CRD's own bounds
+            if error.status not in {400, 413, 422}:  # the CRD's own bounds
+                raise
 
 
 def test_hostile_jobs_stop_nobody(replica: Replica, jobs: Jobs, tenant: Jobs) -> None:
