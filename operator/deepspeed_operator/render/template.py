@@ -124,12 +124,13 @@ def _slots(spec: DeepSpeedJobSpec, trainer: Json, path: str) -> Iterator[Finding
         if whole(quantity) is None:
             where = f"{path}.resources.limits[{quoted(resource)}]"
             yield _error(where, f"must be a whole number of devices, not {quoted(quantity)}.", "Write 8, for example.")
-    accelerators = accelerator_slots(spec)
-    if spec.slots_per_node and accelerators and spec.slots_per_node != accelerators:
-        message = (
-            f"{spec.slots_per_node} ranks per pod, but the template limits the trainer to {accelerators} accelerators."
-        )
-        yield _error("spec.slotsPerNode", message, f"Remove it ({accelerators} are the default), or change the limit.")
+    accelerators, slots = accelerator_slots(spec), spec.slots_per_node
+    if slots and slots > accelerators > 0:
+        message = f"{slots} ranks per pod, but the template limits the trainer to {accelerators} accelerators."
+        yield _error("spec.slotsPerNode", message, f"Remove it ({accelerators} are the default), or raise the limit.")
+    elif slots and slots < accelerators:
+        message = f"{accelerators - slots} of the {accelerators} accelerators that the template gives a pod stay idle."
+        yield _warning("spec.slotsPerNode", message, f"Remove it ({accelerators} are the default), or lower the limit.")
 
 
 def _surprises(spec: DeepSpeedJobSpec, trainer: Json, path: str) -> Iterator[Finding]:

@@ -173,7 +173,8 @@ def test_images() -> None:
         (8, None, []),
         ("8", 8, []),
         (0, 8, []),
-        (8, 4, ["spec.slotsPerNode"]),
+        (4, 8, ["spec.slotsPerNode"]),
+        (8, 4, []),
         ("lots", None, [f'{CONTAINER}.resources.limits["nvidia.com/gpu"]']),
         (1.5, None, [f'{CONTAINER}.resources.limits["nvidia.com/gpu"]']),
     ],
@@ -181,6 +182,12 @@ def test_images() -> None:
 def test_slots_and_accelerators_agree(limit: Any, slots: int | None, refused: list[str]) -> None:
     trainer = {"resources": {"limits": {"nvidia.com/gpu": limit}}}
     assert paths(trainer_findings(trainer, slotsPerNode=slots)) == refused
+
+
+def test_accelerators_without_a_rank_are_a_warning() -> None:
+    found = trainer_findings({"resources": {"limits": {"nvidia.com/gpu": 8}}}, slotsPerNode=6)
+    assert paths(found, Level.WARNING) == ["spec.slotsPerNode"]
+    assert "2 of the 8 accelerators" in found[0].message
 
 
 def test_a_plain_sidecar_gets_advice() -> None:
