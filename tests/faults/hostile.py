@@ -98,9 +98,9 @@ KINDS: Final = (
     ),
     Hostile("a model of the largest numbers that the CRD takes", lambda: [job("model", 7, **_model())]),
     Hostile(
-        "quantities without end",
+        "the largest quantities, and one of 1 MB",
         lambda: [
-            job("quantity", template=_trainer(resources={"limits": {"memory": "1e999999999"}})),
+            job("quantity", template=_trainer(resources={"limits": {"memory": "1e18"}})),
             job("digits", template=_trainer(resources={"limits": {"memory": "9" * 1_000_000 + "Gi"}})),
         ],
     ),
