@@ -43,7 +43,7 @@ def test_a_quota_for_half_the_gang_lets_no_pod_be_created(replica: Replica, jobs
     assert lacking in jobs.condition("Accepted")["message"]
     assert created == []
     widen_quota(jobs)
-    replica.eventually(jobs.running, 60)
+    replica.eventually(jobs.running, 120)
     assert jobs.pod_names() == [f"pretrain-1-{index}" for index in range(4)]
 
 
@@ -62,7 +62,7 @@ def test_a_resumed_gang_is_summed_too(replica: Replica, jobs: Jobs, proxy: Proxy
     assert "there is no room for all 4 pods" in jobs.condition("Ready")["message"]
     assert created == []
     widen_quota(jobs)
-    replica.eventually(jobs.running, 60)
+    replica.eventually(jobs.running, 120)
 
 
 def test_a_quota_that_is_not_summed_gives_back_half_the_gang(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
@@ -77,7 +77,7 @@ def test_a_quota_that_is_not_summed_gives_back_half_the_gang(replica: Replica, j
     assert "exceeded quota: pods" in jobs.condition("Ready")["message"]
     replica.eventually(lambda: jobs.pods() == [], 20)
     widen_quota(jobs)
-    replica.eventually(jobs.running, 60)
+    replica.eventually(jobs.running, 120)
     assert jobs.pod_names() == [f"pretrain-1-{index}" for index in range(4)]
 
 
@@ -90,7 +90,7 @@ def test_a_name_that_is_taken(replica: Replica, jobs: Jobs, proxy: Proxy) -> Non
     assert "pod pretrain-1-1 exists and is not owned by a DeepSpeedJob" in jobs.condition("Accepted")["message"]
     replica.eventually(lambda: jobs.pod_names() == ["pretrain-1-1"], 20)
     jobs.delete_pod("pretrain-1-1")
-    replica.eventually(jobs.running, 60)
+    replica.eventually(jobs.running, 120)
 
 
 def test_no_pod_is_created_after_the_jobs_deletion(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
