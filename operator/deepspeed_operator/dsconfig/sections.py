@@ -1,6 +1,7 @@
 """All sections of a configuration, read as DeepSpeed reads them."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from deepspeed_operator.api.status import Level
@@ -20,6 +21,7 @@ Values = Mapping[str, Any]
 
 # Their keys are arguments of an optimizer or a scheduler, or names of the user's.
 _PIPELINE: Final = "pipeline"
+_ZERO, _BUCKET, _OLD_BUCKET = "zero_optimization", "allgather_bucket_size", "allgather_size"
 _REENTRANT: Final = "use_reentrant"  # read by the pipeline's engine, and without a default
 _OPEN: Final = frozenset({"optimizer.params", "scheduler.params"})
 _NAMED_BY_USERS: Final = (GROUPS, "curriculum_metrics", "curriculum_learning", "random_ltd")
@@ -55,6 +57,8 @@ class Reading:
             here = (*path, key)
             if written(here) in self.schema.removed:
                 self.notes.append(self._removed(here))
+            elif here == (_OLD_BUCKET,) and self.config.get(_ZERO) is True:
+                self._judge_old_bucket(here, value)
             elif key not in section.keys:
                 self._unknown(name, here)
             elif self._unread(here):
@@ -92,6 +96,14 @@ class Reading:
             self.notes.append(_refused(entry, path, value, refused, self.near, is_section=is_section))
         elif isinstance(value, str):
             self.notes += _texts(entry, path, value)
+
+    def _judge_old_bucket(self, path: Path, value: object) -> None:
+        """Where ZeRO's section is true, as years ago, DeepSpeed reads this key as one of the section."""
+        model = self.schema.sections[TOP].keys[_ZERO].model
+        assert model is not None, "ZeRO's section is a strict one in every version"
+        notes, _ = read_model(self.schema, model, {_BUCKET: value}, path, self.near)
+        fix = f"Write {_ZERO}: {{stage: 1}}, or a whole number here."
+        self.notes += [replace(note, path=path, fix=fix) for note in notes]
 
     def _removed_inside(self, path: Path, values: Values) -> None:
         self.notes += [self._removed((*path, key)) for key in values if written((*path, key)) in self.schema.removed]

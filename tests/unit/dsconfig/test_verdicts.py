@@ -185,3 +185,12 @@ def test_every_check_of_deepspeeds_models_is_known_here(version: str) -> None:
         assert set(model.get("checks", ())) <= KNOWN_CHECKS
         for field in model["fields"].values():
             assert set(field.get("checks", ())) <= KNOWN_CHECKS
+
+
+@pytest.mark.parametrize(
+    ("zero", "size", "refused"),
+    [(True, {"device": "cpu"}, True), (True, "5e8", True), (True, 500, False), (False, "x", False), ({}, "x", False)],
+)
+def test_the_bucket_of_years_ago_is_read_where_zero_is_true(zero: object, size: object, refused: bool) -> None:
+    verdict = verdict_on({**BATCH, "zero_optimization": zero, "allgather_size": size}, 1)
+    assert places(verdict, Level.ERROR) == (["allgather_size"] if refused else [])
