@@ -79,8 +79,11 @@ def test_writes_from_apply_to_running(replica: Replica, jobs: Jobs, proxy: Proxy
     jobs.apply(nodes=8)
     replica.eventually(jobs.running, 20)
     time.sleep(1)
-    assert len(proxy.writes()) <= 8 + 7 + 1, f"with the key of the install: {proxy.writes()}"
-    assert len(set(proxy.writes())) >= 8 + 4
+    # Made once: by the first replica of an install, and for the first job of a namespace.
+    once = {"POST secrets deepspeed-operator-key", "POST networkpolicies deepspeed-operator-jobs"}
+    writes = [write for write in proxy.writes() if write not in once]
+    assert len(writes) <= 8 + 7, writes
+    assert len(set(writes)) >= 8 + 5
 
 
 def test_the_lease_is_handed_over_at_once(

@@ -13,6 +13,7 @@ KINDS = {
     "endpointslices": "EndpointSlice",
     "events": "Event",
     "leases": "Lease",
+    "networkpolicies": "NetworkPolicy",
     "pods": "Pod",
     "secrets": "Secret",
     "services": "Service",
