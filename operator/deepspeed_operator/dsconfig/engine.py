@@ -60,6 +60,10 @@ def _precision(setup: Setup) -> Iterator[Note]:
     if setup.fp16 and setup.accelerator == "cpu":
         yield _fp16_on_cpus(setup)
     model = "fp16" if setup.fp16 else "bf16" if setup.bf16 else "fp32"
+    if setup.on("fp16", "auto_cast") and not setup.fp16 and setup.schema.sections[TOP].keys["fp16"].model is not None:
+        # Older versions, which read the section key by key, read this one only where fp16 is on.
+        message = f"acts although fp16 is off: a {model} model gets floating-point inputs in fp16, and fails on them."
+        yield warning(("fp16", "auto_cast"), "inactive", message, "Remove it.")
     yield from _accumulation(setup, model)
     for key in ("param_dtype", "buffer_dtype"):
         wanted = setup.section("data_types").get(key)

@@ -3,17 +3,22 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 
 OPTIMIZER: Final = "offload_optimizer"
 PARAM: Final = "offload_param"
 _ZENFLOW_IS_TESTED: Final = (0, 19, 5)
+_ADAMS: Final = frozenset({"adam", "adamw"})
+_ON_THE_HOST: Final = _ADAMS | {"adagrad", "lion"}
 _PARAMETERS: Final = 3  # the ZeRO stage that partitions parameters
 
 
 def offload_notes(setup: Setup) -> Iterator[Note]:
+    yield from _intervals(setup)
     if setup.stage == 0:
+        yield from _on_the_host_for_nothing(setup)
         return
     yield from _nvme(setup)
     yield from _super_offload(setup)
@@ -32,6 +37,13 @@ def device_of(setup: Setup, section: str) -> str:
 
 def uses_cpu_optimizer(setup: Setup) -> bool:
     return device_of(setup, OPTIMIZER) != "none"
+
+
+def _of_deepspeed(setup: Setup) -> str | None:
+    """Return the optimizer of the configuration, by DeepSpeed's name for its own implementation."""
+    kind = setup.section("optimizer").get("type")
+    name = kind.lower() if isinstance(kind, str) else None
+    return None if name in _ADAMS and object_at(setup.config, "optimizer", "params").get("torch_adam") else name
 
 
 def _refused(path: Path, rule: str, message: str, fix: str) -> Note:
@@ -63,11 +75,26 @@ def _super_offload(setup: Setup) -> Iterator[Note]:
     elif setup.accelerator not in {None, "cuda"}:
         message = f"SuperOffload only supports NVIDIA GPUs, and the accelerator is {setup.accelerator}."
         yield _refused(path, "device", message, "Remove it.")
+    elif not uses_cpu_optimizer(setup) and _of_deepspeed(setup) in _ADAMS:
+        message = "SuperOffload takes its settings from the CPU's Adam, and the optimizer is not offloaded."
+        yield _refused(path, "offload", message, "Write device: cpu, or remove super_offload.")
+
+
+def _on_the_host_for_nothing(setup: Setup) -> Iterator[Note]:
+    """DeepSpeed takes the host's optimizer at stage 0, too; its step asserts that the parameters are there.
+
+    With ZenFlow it is not asked to step.
+    """
+    name, on_host = _of_deepspeed(setup), setup.accelerator in {None, "cpu"} or setup.zero.get("zenflow") is not None
+    if on_host or name not in _ON_THE_HOST or not uses_cpu_optimizer(setup):
+        return
+    message = f"at stage 0 {name} steps on the CPU, and the parameters stay on the device: the first step fails."
+    yield _refused((OPTIMIZER,), "stage", message, "Remove it, or write stage: 1 or more.")
 
 
 def _zenflow(setup: Setup) -> Iterator[Note]:
-    values: Mapping[str, Any] | None = setup.zero.get("zenflow")
-    if values is None:
+    # At stage 3 ZenFlow trains without offloading, too.
+    if setup.zero.get("zenflow") is None or setup.stage == _PARAMETERS:
         return
     if device_of(setup, OPTIMIZER) != "cpu":
         fix = f"Write {OPTIMIZER}: {{device: cpu}}, or remove zenflow."
@@ -75,6 +102,16 @@ def _zenflow(setup: Setup) -> Iterator[Note]:
     elif setup.schema.numbers < _ZENFLOW_IS_TESTED and not setup.plain("zero_allow_untested_optimizer"):
         message = "this version refuses ZenFlow's optimizer as untested with ZeRO unless told otherwise."
         yield _refused(("zenflow",), "untested", message, "Write zero_allow_untested_optimizer: true, too.")
+    elif setup.section("optimizer").get("params") is None:
+        message = "ZenFlow makes its optimizer from optimizer.params, also where the script passes one of its own."
+        yield _refused(("zenflow",), "params", message, "Write optimizer: {type: AdamW, params: {lr: 1e-4}}.")
+
+
+def _intervals(setup: Setup) -> Iterator[Note]:
+    """Checked at every stage."""
+    values: Mapping[str, Any] | None = setup.zero.get("zenflow")
+    if values is None:
+        return
     strategy, interval = values.get("select_strategy") or "auto", values.get("select_interval") or "auto"
     if strategy == "auto" and isinstance(interval, int):
         message = 'a number is refused with select_strategy "auto".'
@@ -108,8 +145,13 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
     for section in (*(["fp16"] if fp16 else []), *(["bf16"] if both else [])):
         key = f"{section}_master_weights_and_grads"
         other = setup.section("optimizer").get("type", "Adam")
-        is_adam = not isinstance(other, str) or other.lower() in {"adam", "adamw"}
-        if setup.on(section, key) and (device_of(setup, OPTIMIZER) == "none" or not is_adam):
+        is_adam = not isinstance(other, str) or other.lower() in _ADAMS
+        offloaded = uses_cpu_optimizer(setup)
+        if section == "bf16" and setup.on("bf16", "bf16_optimizer_states"):
+            # States in bf16 stay on the device; since a version, offloaded ones are the CPU's Adam's only.
+            is_adam = is_adam or not setup.schema.starts_refusing("bf16_states_offloaded_to_others")
+            offloaded = True
+        if setup.on(section, key) and not (offloaded and is_adam):
             message = f"needs {ZERO}.{OPTIMIZER} with an Adam optimizer."
             fix = f"Write {ZERO}.{OPTIMIZER}: {{device: cpu}} and optimizer.type: AdamW, or remove it."
             yield error((section, key), "offload", message, fix, Phase.ENGINE)
@@ -124,6 +166,10 @@ def _hierarchy(setup: Setup) -> Iterator[Note]:
     if setup.stage < _PARAMETERS or size <= 1:
         return
     path: Path = ("zero_hpz_partition_size",)
+    if setup.section("optimizer").get("type") is None:
+        message = "DeepSpeed ends in an AttributeError while it starts if the script passes no optimizer, to evaluate."
+        fix = "Write an optimizer, pass one to deepspeed.initialize, or remove it."
+        yield warning((ZERO, *path), "client-optimizer", message, fix)
     if size > setup.world:
         message = f"{size} is more than the {setup.world} ranks of the world: DeepSpeed takes {setup.world}."
         yield warning((ZERO, *path), "clamped", message, f"Write {setup.world} or less.")

@@ -54,6 +54,7 @@ _ENGINE: dict[str, str] = {
     "autocast_and_half": "Cannot enable both torch autocast and bfloat16",
     "autotp_and_stage_3": "the compatibility between 'autotp' and 'zero_stage = 3' has not been validated",
     "autotp_sizes": "does not match tensor_parallel.autotp_size",
+    "bf16_states_offloaded_to_others": "bf16_optimizer_states with ZeRO-Offload requires",
     "compute_grad_norm_and_clipping": "compute_grad_norm=false requires gradient_clipping=0",
     "fp16_master_weights_need_offload": "fp16_master_and_gradients requires optimizer",
     "log_level": "set_log_level_from_string(self",

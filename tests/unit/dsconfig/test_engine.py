@@ -8,7 +8,7 @@ from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.notes import Phase, written
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.versions import SUPPORTED
-from tests.unit.dsconfig.verdicts import BATCH, CPU_OFFLOAD, NEWEST, places, said, verdict_on
+from tests.unit.dsconfig.verdicts import ADAM, BATCH, CPU_OFFLOAD, NEWEST, places, said, verdict_on
 
 REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"optimizer": {"type": "adamx"}}, {}, "optimizer.type", "Write adam"),
@@ -133,7 +133,7 @@ OF_OLD_VERSIONS: list[tuple[dict[str, Any], str, str, str]] = [
      "optimizer.params.fp32_optimizer_states", "no such parameter"),
     ({"bf16": {"enabled": True}, "torch_autocast": {"enabled": True, "dtype": "bfloat16"}}, "0.17.6",
      "torch_autocast.enabled", "together with bf16"),
-    ({"zero_optimization": {"stage": 2, "zenflow": {}, **CPU_OFFLOAD}}, "0.19.2",
+    ({**ADAM, "zero_optimization": {"stage": 2, "zenflow": {}, **CPU_OFFLOAD}}, "0.19.2",
      "zero_optimization.zenflow", "zero_allow_untested_optimizer"),
     ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3, "reduce_scatter": False}}, "0.17.6",
      "optimizer.type", "stage 3"),

@@ -9,6 +9,7 @@ from deepspeed_operator.dsconfig.versions import SUPPORTED
 
 NEWEST = SUPPORTED[-1]
 BATCH = {"train_batch_size": 64}
+ADAM = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
 CPU_OFFLOAD = {"offload_optimizer": {"device": "cpu"}}
 
 
