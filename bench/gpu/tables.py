@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.gpu import verdicts
 from bench.gpu.estimator import estimate
 from bench.gpu.expectations import RECIPE, WORLD, expected_memory, expected_traffic, lines, setup_and_model, world_of
 
@@ -246,6 +247,7 @@ def tables(folder: Path) -> Iterator[tuple[str, Iterator[str]]]:
     yield "timing", timing(rounds, predicted)
     yield "article", article(rounds)
     yield "recipe", recipe(rounds, predicted)
+    yield "engine", verdicts.table(lines_of(folder, "engine"))
 
 
 def main() -> None:

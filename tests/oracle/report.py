@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.gpu.tables import lines_of
+from bench.gpu.verdicts import page
 from deepspeed_operator.dsconfig.notes import written
 from deepspeed_operator.dsconfig.versions import SUPPORTED
 from tests.oracle import corpus
@@ -14,11 +16,14 @@ from tests.oracle.oracle import oracle
 from tests.oracle.silence import silent_notes
 
 _NEWEST = SUPPORTED[-1]
+_RESULTS = Path(__file__).resolve().parents[2] / "bench" / "gpu" / "results"
 
 
 def write(file: Path, count: int, seed: int) -> None:
     rows = [_compared(version, count, seed) for version in SUPPORTED]
-    file.write_text("\n".join([_head(count, seed), *rows, "", *_deviations(), *_silence()]) + "\n", encoding="utf-8")
+    on_a_gpu = page(lines_of(_RESULTS, "engine"))
+    lines = [_head(count, seed), *rows, "", *_deviations(), *_silence(), "", *on_a_gpu]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     bugs = [bug for bugs in _BUGS.values() for bug in bugs]
     print(f"{file}: {len(bugs)} unexplained differences")
     if bugs:

@@ -90,7 +90,7 @@ def test_a_configuration_that_ran_out_of_memory_says_so() -> None:
     assert list(tables.memory([failed]))[2] == "| large-s0-g1 | OutOfMemoryError: CUDA out of memory |"
 
 
-@pytest.mark.parametrize("page", ["docs/gpu.md", "docs/memory.md"])
+@pytest.mark.parametrize("page", ["docs/gpu.md", "docs/memory.md", "docs/oracle.md"])
 def test_the_documents_show_what_was_measured_and_what_is_predicted(page: str) -> None:
     """`python -m bench.gpu.tables --write PAGE` mends it."""
     written = (ROOT / page).read_text("utf-8")

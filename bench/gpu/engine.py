@@ -1,0 +1,55 @@
+"""The engine as judge: which configurations it starts with on a GPU, and what we say of them.
+
+    python -m bench.gpu.engine draw [--count 320] [--seed 1] >questions.jsonl
+    python3 -m bench.gpu.inside.engine <questions.jsonl >answers.jsonl      (on the GPU machine, after install.sh)
+    python -m bench.gpu.engine judge <answers.jsonl >bench/gpu/results/engine.jsonl
+
+Drawing and judging need the public files, which lie beside the project; the machine needs neither them nor our code.
+To judge a record anew, give it as an answer: what we say is written again, what the engine did stays.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bench.gpu import draws
+from deepspeed_operator.api.status import Level
+from deepspeed_operator.dsconfig.notes import written
+
+
+def said(config: draws.Config) -> dict[str, list[str]]:
+    """Our errors, and the warnings where there are none, each by its place and rule."""
+    notes = draws.verdict(config).notes
+    found = {
+        kind: [f"{written(note.path)}: {note.rule}" for note in notes if note.level is level]
+        for kind, level in (("errors", Level.ERROR), ("warnings", Level.WARNING))
+    }
+    return {**found, "warnings": [] if found["errors"] else found["warnings"]}
+
+
+def judged(answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for answer in answers:
+        if "name" not in answer:
+            yield answer
+            continue
+        config = draws.config_of(answer)
+        assert draws.digest(config) == answer["digest"], f"{answer['name']} is no longer what the engine was given"
+        yield {**answer, **said(config)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["draw", "judge"])
+    parser.add_argument("--count", type=int, default=320, help="configurations to draw")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    draw = options.action == "draw"
+    found = draws.questions(options.count, options.seed) if draw else judged(map(json.loads, sys.stdin))
+    for line in found:
+        print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""docs/oracle.md shows what an engine on an H200 did, and what we say of the same configurations now."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.gpu import draws, verdicts
+from bench.gpu.engine import said
+from bench.gpu.tables import lines_of
+from tests.oracle import corpus
+
+ROOT = Path(__file__).parents[3]
+RECORDS = lines_of(ROOT / "bench/gpu/results", "engine")
+_, *ANSWERS = RECORDS
+_DRAWN = [each for each in ANSWERS if "base" in each]
+
+
+def test_the_page_ends_with_the_engines_table() -> None:
+    """`make oracle-full` writes it, and `python -m bench.gpu.tables --write docs/oracle.md` its table."""
+    page = "\n".join(verdicts.page(RECORDS))
+    assert (ROOT / "docs/oracle.md").read_text("utf-8").endswith(f"\n\n{page}\n")
+
+
+def test_enough_was_asked() -> None:
+    assert len({each["digest"] for each in _DRAWN}) >= 300
+
+
+def test_every_difference_is_explained() -> None:
+    differing = [each for each in ANSWERS if verdicts.started(each) == bool(each["errors"])]
+    assert [each["name"] for each in differing if verdicts.reason(each) == "unexplained"] == []
+
+
+def test_nothing_is_refused_that_trains_with_an_optimizer() -> None:
+    trained = [each for each in ANSWERS if verdicts.started(each) and each["optimizer"] != "none"]
+    assert len(trained) > 250
+    assert [each["name"] for each in trained if each["errors"]] == []
+
+
+def test_the_records_say_what_we_say_now() -> None:
+    """`python -m bench.gpu.engine judge` writes it again."""
+    known = [each for each in ANSWERS if each.get("base", each["name"]) in corpus.configurations()]
+    assert known
+    for record in known:
+        config = draws.config_of(record)
+        assert draws.digest(config) == record["digest"]
+        assert {key: record[key] for key in ("errors", "warnings")} == said(config), record["name"]
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"did": "refused", "type": "KeyError", "says": "'x'", "optimizer": "script"}, "unexplained"),
+        ({"did": "trained", "optimizer": "configuration"}, "unexplained"),
+        ({"did": "died", "says": "not done after 60 s", "optimizer": "none"}, "`hybrid_engine` compiles"),
+    ],
+)
+def test_what_nobody_has_reviewed_is_unexplained(record: dict[str, Any], why: str) -> None:
+    assert verdicts.reason(record).startswith(why)
+
+
+def test_the_same_seed_draws_the_same_configurations() -> None:
+    assert draws.drawn(20, 3) == draws.drawn(20, 3)
+    assert draws.drawn(20, 3) != draws.drawn(20, 4)
