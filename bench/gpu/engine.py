@@ -2,6 +2,7 @@
 
     python -m bench.gpu.engine draw [--count 320] [--seed 1] >questions.jsonl
     python3 -m bench.gpu.inside.engine <questions.jsonl >answers.jsonl      (on the GPU machine, after install.sh)
+    python -m bench.gpu.engine again <bench/gpu/results/engine-2.jsonl >questions.jsonl      (the same once more)
     python -m bench.gpu.engine judge <answers.jsonl >bench/gpu/results/engine.jsonl
 
 Drawing and judging need the public files, which lie beside the project; the machine needs neither them nor our code.
@@ -39,15 +40,25 @@ def judged(answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {**answer, **said(config)}
 
 
+def asked(records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for record in (each for each in records if "name" in each):
+        question = {key: record[key] for key in ("name", "base", "changes", "digest", "optimizer") if key in record}
+        yield {**question, "config": draws.config_of(record)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["draw", "judge"])
+    parser.add_argument("action", choices=["draw", "again", "judge"])
     parser.add_argument("--count", type=int, default=320, help="configurations to draw")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    draw = options.action == "draw"
-    found = draws.questions(options.count, options.seed) if draw else judged(map(json.loads, sys.stdin))
-    for line in found:
+    given = map(json.loads, sys.stdin)
+    found = {
+        "draw": draws.questions(options.count, options.seed),
+        "again": asked(given),
+        "judge": judged(given),
+    }
+    for line in found[options.action]:
         print(json.dumps(line))
 
 

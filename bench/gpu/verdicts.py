@@ -8,6 +8,7 @@ from typing import Any, Final
 Record = Mapping[str, Any]
 
 _STARTED: Final = frozenset({"trained", "evaluated"})
+_KINDS: Final = {"drawn": "drawn", "rule": "written for our rules"}
 _NO_OPTIMIZER: Final = "neither the configuration nor the script has an optimizer: nothing is reduced or offloaded"
 # What the engine says → why we do not refuse it.
 _MISSES: Final[Mapping[str, str]] = {
@@ -21,6 +22,8 @@ _MISSES: Final[Mapping[str, str]] = {
     r"Adagrad\.__init__": "an optimizer of PyTorch's, whose parameters its version decides: we warn of it",
     "must have the same dtype, but got Half": "`fp16.auto_cast` with floating-point inputs: we warn of it",
     "for %: 'int' and 'str'": '`"auto"` in a place that a framework may fill: we warn of it',
+    "async_io op": "an op that cannot be built on this machine, which has no libaio",
+    "no MoE layers detected": "the model of this benchmark has no experts",
     "PassManager": "the compiler that Muon needs fails on this machine: we warn of it",
     "output with shape|size of tensor a": "modules of this model that `leaf_module` or "
     "`stage3_module_granularity_threshold` names: another model trains",
@@ -31,8 +34,9 @@ _TEXT: Final = """Written by `python -m bench.gpu.tables --write docs/oracle.md`
 Above, DeepSpeed reads configurations; here its engine starts with them on an H200 and trains two steps of a small
 model, in one rank. The public files are asked, and configurations drawn from them and from our own with a bias towards
 what only the engine reads: optimizers and schedulers, offloading, data types, ZeRO++, ZenFlow, monitors, activation
-checkpointing. Where the configuration names no optimizer, the script passes one; at stage 3 the same is asked without
-any, to evaluate. `python -m bench.gpu.engine judge` writes anew what we say of them."""
+checkpointing; and some written for our rules, to confirm or refute each. Where the configuration names no optimizer,
+the script passes one; at stage 3 the same is asked without any, to evaluate. `python -m bench.gpu.engine judge` writes
+anew what we say of them."""
 
 
 def started(record: Record) -> bool:
@@ -46,12 +50,14 @@ def page(records: Sequence[Record]) -> Iterator[str]:
 def table(records: Sequence[Record]) -> Iterator[str]:
     if not records:
         return
-    machine, *answers = records
+    machine, answers = records[0], [each for each in records if "name" in each]
     yield f"DeepSpeed {machine['deepspeed']}, PyTorch {machine['torch'].partition('+')[0]}:"
     yield ""
     yield "| configurations | asked | both start | both refuse | only the engine refuses | only we refuse |"
     yield "|---|---|---|---|---|---|"
-    kinds = {"public": [each for each in answers if "base" not in each], "drawn": [e for e in answers if "base" in e]}
+    kinds: dict[str, list[Record]] = {"public": [], "drawn": [], "written for our rules": []}
+    for each in answers:
+        kinds[_KINDS.get(each["name"].split()[0], "public")].append(each)
     for kind, some in kinds.items():
         cells = Counter((started(each), not each["errors"]) for each in some)
         counts = (len(some), *(cells[cell] for cell in ((True, True), (False, False), (False, True), (True, False))))

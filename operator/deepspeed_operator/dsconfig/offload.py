@@ -75,8 +75,8 @@ def _super_offload(setup: Setup) -> Iterator[Note]:
     elif setup.accelerator not in {None, "cuda"}:
         message = f"SuperOffload only supports NVIDIA GPUs, and the accelerator is {setup.accelerator}."
         yield _refused(path, "device", message, "Remove it.")
-    elif not uses_cpu_optimizer(setup) and _of_deepspeed(setup) in _ADAMS:
-        message = "SuperOffload takes its settings from the CPU's Adam, and the optimizer is not offloaded."
+    elif not uses_cpu_optimizer(setup) and setup.zero.get("zenflow") is None:
+        message = "SuperOffload works with the CPU's Adam only, and the optimizer is not offloaded."
         yield _refused(path, "offload", message, "Write device: cpu, or remove super_offload.")
 
 
@@ -119,6 +119,10 @@ def _intervals(setup: Setup) -> Iterator[Note]:
     if strategy != "auto" and isinstance(interval, str):
         message = f"select_strategy {strategy} needs a number."
         yield _refused(("zenflow", "select_interval"), "strategy", message, "Write a number of steps or epochs.")
+    update = values.get("update_interval")
+    if strategy == "step" and isinstance(interval, int) and isinstance(update, int) and 0 < interval < update:
+        message = f"{interval} is less than update_interval, which is {update}."
+        yield _refused(("zenflow", "select_interval"), "range", message, f"Write {update} or more.")
 
 
 def _grad_norm(setup: Setup) -> Iterator[Note]:
@@ -144,14 +148,13 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
     fp16 = both or setup.schema.starts_refusing("fp16_master_weights_need_offload")
     for section in (*(["fp16"] if fp16 else []), *(["bf16"] if both else [])):
         key = f"{section}_master_weights_and_grads"
-        other = setup.section("optimizer").get("type", "Adam")
-        is_adam = not isinstance(other, str) or other.lower() in _ADAMS
-        offloaded = uses_cpu_optimizer(setup)
+        given = setup.section("optimizer").get("type") is not None
+        on_host = uses_cpu_optimizer(setup) and (not given or _of_deepspeed(setup) in _ADAMS)
         if section == "bf16" and setup.on("bf16", "bf16_optimizer_states"):
-            # States in bf16 stay on the device; since a version, offloaded ones are the CPU's Adam's only.
-            is_adam = is_adam or not setup.schema.starts_refusing("bf16_states_offloaded_to_others")
-            offloaded = True
-        if setup.on(section, key) and not (offloaded and is_adam):
+            # States in bf16 may stay on the device; since a version, offloaded ones are the CPU's Adam's only.
+            checked = setup.schema.starts_refusing("bf16_states_offloaded_to_others")
+            on_host = on_host or not (checked and uses_cpu_optimizer(setup))
+        if setup.on(section, key) and not on_host:
             message = f"needs {ZERO}.{OPTIMIZER} with an Adam optimizer."
             fix = f"Write {ZERO}.{OPTIMIZER}: {{device: cpu}} and optimizer.type: AdamW, or remove it."
             yield error((section, key), "offload", message, fix, Phase.ENGINE)

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from bench.gpu import draws, verdicts
-from bench.gpu.engine import said
+from bench.gpu.engine import asked, said
 from bench.gpu.tables import lines_of
 from tests.oracle import corpus
 
 ROOT = Path(__file__).parents[3]
 RECORDS = lines_of(ROOT / "bench/gpu/results", "engine")
-_, *ANSWERS = RECORDS
-_DRAWN = [each for each in ANSWERS if "base" in each]
+ANSWERS = [each for each in RECORDS if "name" in each]
 
 
 def test_the_page_ends_with_the_engines_table() -> None:
@@ -23,7 +22,12 @@ def test_the_page_ends_with_the_engines_table() -> None:
 
 
 def test_enough_was_asked() -> None:
-    assert len({each["digest"] for each in _DRAWN}) >= 300
+    assert len({each["digest"] for each in ANSWERS if each["name"].startswith("drawn")}) >= 300
+
+
+def test_what_was_asked_can_be_asked_again() -> None:
+    known = [each for each in ANSWERS if each.get("base", each["name"]) in corpus.own()]
+    assert [draws.digest(each["config"]) for each in asked(known)] == [each["digest"] for each in known]
 
 
 def test_every_difference_is_explained() -> None:

@@ -17,6 +17,7 @@ _BF16_STATES: dict[str, Any] = {
 _WITH_STATES = SUPPORTED[SUPPORTED.index("0.18.9") :]
 _TORCH_ADAM = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True}}}
 _STEP = {"zenflow": {"select_strategy": "step"}}
+_INTERVALS = {"zenflow": {"select_strategy": "step", "select_interval": 2, "update_interval": 4}}
 _SUPER = {"stage": 3, "offload_optimizer": {"super_offload": True}}
 
 
@@ -30,6 +31,12 @@ def test_bf16_states_need_no_offload(version: str, stage: int) -> None:
     assert not on_gpu({**ADAM, "bf16": _BF16_STATES, "zero_optimization": {"stage": stage}}, version=version).refused
 
 
+@pytest.mark.parametrize("name", ["Lion", "SGD"])
+def test_bf16_states_on_the_device_are_any_optimizers(name: str) -> None:
+    optimizer = {"optimizer": {"type": name, "params": {"lr": 1e-4}}, "zero_allow_untested_optimizer": True}
+    assert not on_gpu({**optimizer, "bf16": _BF16_STATES, "zero_optimization": {"stage": 1}}).refused
+
+
 @pytest.mark.parametrize("version", _WITH_STATES)
 def test_offloaded_bf16_states_are_adams_only_since_a_version(version: str) -> None:
     zero = {"stage": 2, **CPU_OFFLOAD}
@@ -40,10 +47,14 @@ def test_offloaded_bf16_states_are_adams_only_since_a_version(version: str) -> N
 
 
 @pytest.mark.parametrize("version", _WITH_STATES)
-def test_bf16_weights_alone_need_offload(version: str) -> None:
-    config = {**ADAM, "bf16": {"enabled": True, "bf16_master_weights_and_grads": True}}
-    alone = on_gpu({**config, "zero_optimization": {"stage": 1}}, version=version)
-    assert places(alone, Level.ERROR) == ["bf16.bf16_master_weights_and_grads"]
+def test_bf16_weights_alone_need_offload_to_deepspeeds_adam(version: str) -> None:
+    config = {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True}}
+    offloaded = {"stage": 1, **CPU_OFFLOAD}
+    alone = on_gpu({**config, **ADAM, "zero_optimization": {"stage": 1}}, version=version)
+    of_torch = on_gpu({**config, **_TORCH_ADAM, "zero_optimization": offloaded}, version=version)
+    for verdict in (alone, of_torch):
+        assert places(verdict, Level.ERROR) == ["bf16.bf16_master_weights_and_grads"]
+    assert not on_gpu({**config, **ADAM, "zero_optimization": offloaded}, version=version).refused
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -51,8 +62,10 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({**ADAM, "zero_optimization": _STEP}, "zenflow.select_interval", "needs a number"),
     ({**ADAM, "zero_optimization": {"stage": 2, "zenflow": {}}}, "zenflow", "offloaded to the CPU"),
     ({"zero_optimization": {"stage": 1, "zenflow": {}, **CPU_OFFLOAD}}, "zenflow", "optimizer.params"),
-    ({**ADAM, "zero_optimization": _SUPER}, "offload_optimizer.super_offload", "is not offloaded"),
-]
+    *(({**optimizer, "zero_optimization": _SUPER}, "offload_optimizer.super_offload", "is not offloaded")
+      for optimizer in ({}, ADAM, _TORCH_ADAM)),
+    ({**ADAM, "zero_optimization": {"stage": 2, **_INTERVALS, **CPU_OFFLOAD}}, "zenflow.select_interval", "less than"),
+]  # fmt: skip
 TRAINED: list[dict[str, Any]] = [
     {**_TORCH_ADAM, "zero_optimization": {"stage": 0, **CPU_OFFLOAD}},
     {**ADAM, "zero_optimization": {"stage": 0, "offload_optimizer": {"device": "none"}}},
