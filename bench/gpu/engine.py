@@ -20,14 +20,9 @@ from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.notes import written
 
 
-def said(config: draws.Config) -> dict[str, list[str]]:
-    """Our errors, and the warnings where there are none, each by its place and rule."""
-    notes = draws.verdict(config).notes
-    found = {
-        kind: [f"{written(note.path)}: {note.rule}" for note in notes if note.level is level]
-        for kind, level in (("errors", Level.ERROR), ("warnings", Level.WARNING))
-    }
-    return {**found, "warnings": [] if found["errors"] else found["warnings"]}
+def said(config: draws.Config, level: Level = Level.ERROR) -> list[str]:
+    """Our errors, each by its place and rule."""
+    return [f"{written(note.path)}: {note.rule}" for note in draws.verdict(config).notes if note.level is level]
 
 
 def judged(answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -37,7 +32,7 @@ def judged(answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             continue
         config = draws.config_of(answer)
         assert draws.digest(config) == answer["digest"], f"{answer['name']} is no longer what the engine was given"
-        yield {**answer, **said(config)}
+        yield {**answer, "errors": said(config)}
 
 
 def asked(records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
