@@ -1,7 +1,7 @@
 """The schema of one version of DeepSpeed, as the generator wrote it (tests/oracle)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -73,6 +73,10 @@ class Schema:
         if model not in self._validators:
             self._validators[model] = compiled(self.models, model)
         return self._validators[model]
+
+    def __reduce__(self) -> "tuple[Callable[[str], Schema], tuple[str]]":
+        """Between processes goes the version alone: its validators cannot, and the schema is there already."""
+        return schema_of, (self.version,)
 
     def starts_refusing(self, check: str) -> bool:
         """Whether this version's engine knows a check, by the generator's name for it."""

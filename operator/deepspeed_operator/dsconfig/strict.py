@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, Final, cast
 
 from pydantic_core import ValidationError
@@ -24,12 +25,26 @@ def read_model(schema: Schema, model: str, given: Values, path: Path, near: Near
     """Judge a section by its model; return the values as DeepSpeed would hold them, where it would."""
     values = _as_constructed(schema, model, given)
     try:
-        fields, _, present = schema.validator(model).validate_python(values)
+        coerced, _, present = schema.validator(model).validate_python(values)
     except ValidationError as refusal:
         return _refusals(schema, model, values, path, refusal, near=near), {}
+    fields = cast(Coerced, _plain(coerced))
     notes = _checked(schema, model, fields, values, path)
     notes += _deprecated(schema, model, fields, present, path)
     return notes, fields
+
+
+def _plain(value: object) -> object:
+    """Return a validator's result without its enums, which are no module's: plans are sent between processes."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in cast(Coerced, value).items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in cast(list[object], value)]
+    if isinstance(value, tuple):
+        return tuple(_plain(inner) for inner in cast(tuple[object, ...], value))
+    return value
 
 
 def _as_constructed(schema: Schema, model: str, given: Values) -> Coerced:

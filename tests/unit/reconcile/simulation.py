@@ -1,9 +1,10 @@
 """Drives the pure reconcile function against a remembered cluster, as the controller does against a real one."""
 
 import json
+import pickle
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Condition, ConditionType, State
@@ -50,7 +51,14 @@ from deepspeed_operator.render.installation import Installation
 
 INSTALLATION = Installation("UEsFBg==", "worker:1", "0.19.8", worker_accelerator=NVIDIA_GPU)
 GRACE = timedelta(seconds=30)
+Sent = TypeVar("Sent")
+
 CONFIG = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2}
+
+
+def sent(value: Sent) -> Sent:
+    """Return what comes of a value on its way to the process that judges, or back."""
+    return pickle.loads(pickle.dumps(value))
 
 
 def job(**spec: Any) -> DeepSpeedJob:
@@ -185,7 +193,7 @@ class Simulation:
                 self.facts = replace(self.facts, agent=replace(said, read_at=self.now, early=early))
                 self.reads.append(self.now)
             case CorrectPlan(attempt, case, nodes, measured, preflight):
-                found = CorrectedPlan(attempt, corrected(case, nodes, measured, preflight))
+                found = CorrectedPlan(attempt, sent(corrected(*sent((case, nodes, measured, preflight)))))
                 self.facts = replace(self.facts, corrected=found)
                 self.corrections += 1
             case ForeseePlan():
@@ -232,7 +240,7 @@ class Simulation:
 
     def _foresee(self, asked: ForeseePlan) -> Foreseen:
         self.foresights += 1
-        return foreseen(asked.case, asked.nodes, asked.device, asked.preflight)
+        return sent(foreseen(*sent((asked.case, asked.nodes, asked.device, asked.preflight))))
 
     def _create(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
