@@ -119,7 +119,8 @@ def test_two_nodes_train_one_job(trained: tuple[Namespace, dict[str, Job]]) -> N
 
 def test_status_says_what_was_trained(trained: tuple[Namespace, dict[str, Job]]) -> None:
     status = trained[1]["zero-2"].status
-    assert status["world"] == {"nodes": 2, "slotsPerNode": 1, "size": 2, "dataParallel": 2}
+    cpus = {"name": "cpu", "source": "WorkerImage"}
+    assert status["world"] == {"nodes": 2, "slotsPerNode": 1, "size": 2, "dataParallel": 2, "accelerator": cpus}
     assert status["batch"] == {"train": 8, "microPerGpu": 2, "accumulation": 2, "divisor": 2, "samplesPerStep": 8}
     assert status["workers"] == {"ready": 0, "active": 0, "succeeded": 2, "failed": 0}
     assert status["deepspeedVersion"] == "0.19.8"

