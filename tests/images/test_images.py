@@ -103,7 +103,7 @@ def test_the_worker_trains_without_a_compiler(worker: Opened) -> None:
 
 
 def test_torchrun_starts_ranks_in_the_worker_without_being_told_to_do_without_libuv(worker: Opened) -> None:
-    # One word, since unbuffered ranks write theirs between each other's. A group that is left open may abort at the end.
+    # One word each, since unbuffered ranks write between each other's. A group that is left open may abort at the end.
     told = "print('ranks' + str(all.get_world_size())); all.destroy_process_group()"
     program = f"import torch.distributed as all; all.init_process_group('gloo'); {told}"
     torchrun = "torchrun --nproc-per-node 2 --master-port 29873 /tmp/ranks.py"
