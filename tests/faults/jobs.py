@@ -5,6 +5,9 @@ from typing import Any
 
 from tests.cluster.api import Api, ApiError
 
+# Written by the first replica of an install, and for the first job of a namespace.
+ONCE = frozenset({"POST secrets deepspeed-operator-key", "POST networkpolicies deepspeed-operator-jobs"})
+
 GROUP = "/apis/deepspeed-operator.dev/v1alpha1"
 CORE = "/api/v1"
 

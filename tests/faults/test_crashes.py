@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.jobs import Jobs, Json
+from tests.faults.jobs import ONCE, Jobs, Json
 from tests.faults.proxy import Answer, Forward, NoAnswer, Proxy, Request, honest
 from tests.faults.replica import Replica
 
@@ -79,9 +79,7 @@ def test_writes_from_apply_to_running(replica: Replica, jobs: Jobs, proxy: Proxy
     jobs.apply(nodes=8)
     replica.eventually(jobs.running, 20)
     time.sleep(1)
-    # Made once: by the first replica of an install, and for the first job of a namespace.
-    once = {"POST secrets deepspeed-operator-key", "POST networkpolicies deepspeed-operator-jobs"}
-    writes = [write for write in proxy.writes() if write not in once]
+    writes = [write for write in proxy.writes() if write not in ONCE]
     assert len(writes) <= 8 + 7, writes
     assert len(set(writes)) >= 8 + 5
 

@@ -2,6 +2,7 @@
 
 import logging
 
+from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import steady
 from deepspeed_operator.controller.errors import ApiError
@@ -33,11 +34,7 @@ class Isolation:
         self._seen[namespace] = steady()
         name = self._policy["metadata"]["name"]
         try:
-            try:
-                await self._client.get(NETWORK_POLICIES, namespace, name)
-            except ApiError as error:
-                if not error.not_found:
-                    raise
+            if await read(self._client, NETWORK_POLICIES, namespace, name, metadata=True) is None:
                 await self._client.create(NETWORK_POLICIES, namespace, self._policy)
         except ApiError as error:
             if not error.already_exists:

@@ -25,6 +25,7 @@ from deepspeed_operator.reconcile.starting import (
     not_running_in_time,
     obstacle,
     outdated,
+    recorded_world,
 )
 from deepspeed_operator.reconcile.statement import state, timestamp, unchanged
 from deepspeed_operator.reconcile.transport import News, at_the_end, news, reported
@@ -146,9 +147,7 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     if held is not None:
         return held
     actions: tuple[Action, ...] = removals
-    world = observed.job.status.world
-    assert world is not None, "the world is recorded together with the attempt"
-    verdict, (late, look_at) = obstacle(gang, world), lateness(observed, gang)
+    verdict, (late, look_at) = obstacle(observed, gang), lateness(observed, gang)
     question = ask_agent(observed, gang, early=True) if late and gang.all_run else ()
     if question:
         return unchanged(observed, *removals, *question)
@@ -222,8 +221,7 @@ def _steady(observed: Observed, gang: Gang, verdict: Verdict | None) -> Verdict:
 
 
 def _all_run(observed: Observed) -> Verdict:
-    world = observed.job.status.world
-    assert world is not None, "the world is recorded together with the attempt"
+    world = recorded_world(observed)
     ranks = "1 rank trains" if world.size == 1 else f"{world.size} ranks train"
     pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
     where = f"kubectl logs {observed.job.metadata.name}-{observed.job.status.attempt}-0 shows rank 0"

@@ -103,8 +103,7 @@ def addresses(
 
 
 def _attempt(observed: Observed, gang: Gang, source: Configuration | None, installation: Installation) -> Attempt:
-    world = observed.job.status.world
-    assert world is not None, "the world is recorded together with the attempt"
+    world = recorded_world(observed)
     return Attempt(observed.job, gang.attempt, world, source.text if source is not None else None, installation)
 
 
@@ -132,12 +131,20 @@ def held_up(gang: Gang) -> PodView | None:
     return next((pod for pod in waiting if pod.unschedulable is not None or pod.waiting_reason is not None), None)
 
 
-def obstacle(gang: Gang, world: World) -> Verdict | None:
+def recorded_world(observed: Observed) -> World:
+    """Return the world of the attempt, of which there must be one."""
+    world = observed.job.status.world
+    assert world is not None, "the world is recorded together with the attempt"
+    return world
+
+
+def obstacle(observed: Observed, gang: Gang) -> Verdict | None:
     """Return what keeps a pod from starting, if Kubernetes says that anything does."""
     pod = held_up(gang)
     if pod is None or pod.unschedulable is None:
         return None if pod is None else _cannot_start(pod)
     hint = _NO_CLAIM if "persistentvolumeclaim" in pod.unschedulable.lower() else _NO_ROOM
+    world = recorded_world(observed)
     given = world.accelerator
     if given is not None and given.resource is not None and f"Insufficient {given.resource}" in pod.unschedulable:
         words = f"{_FROM[given.source]} {_TO_CPU}".format(slots=world.slots_per_node, resource=given.resource)
@@ -179,10 +186,8 @@ def deadline(observed: Observed, gang: Gang) -> datetime:
 def not_running_in_time(observed: Observed, gang: Gang) -> Failure:
     """Return why the startup deadline passed, with the pod that Kubernetes cannot start, if that is it."""
     seconds, culprit = observed.job.spec.startup_deadline_seconds, held_up(gang)
-    world = observed.job.status.world
-    assert world is not None, "the world is recorded together with the attempt"
     said = said_before(observed, Reason.VOLUMES_NOT_READY, Reason.PODS_REFUSED)
-    known = obstacle(gang, world) or said or unheard_of(observed, gang)
+    known = obstacle(observed, gang) or said or unheard_of(observed, gang)
     if known is not None:
         why = known.message
     elif gang.missing:
