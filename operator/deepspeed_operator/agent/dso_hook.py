@@ -78,6 +78,7 @@ class Reports:
         # Ray's actors form groups as their program divides them.
         self.divided = "RAY_RAYLET_PID" in os.environ or "RAY_NODE_ID" in os.environ
         self.written = 0
+        self.group: str | None = None
 
     def write(self, **facts: Any) -> None:
         if self.written < REPORTED:
@@ -103,7 +104,8 @@ class Reports:
     def world(self, c10d: Any) -> None:
         if c10d.get_backend() != "fake":
             certain = self.launched and not self.divided
-            self.write(world=c10d.get_world_size(), rank=c10d.get_rank(), certain=certain)
+            self.group = answer(first_of, c10d)
+            self.write(world=c10d.get_world_size(), rank=c10d.get_rank(), group=self.group, certain=certain)
 
     def watch_engines(self, deepspeed: Any) -> None:
         original = deepspeed.initialize
@@ -121,7 +123,18 @@ class Reports:
             found = {name: answer(ask, engine) for name, ask in OF_AN_ENGINE.items()}
             trains = found["optimizer"] is not None
             facts = {"world": dist.get_world_size(), **found}
-            self.write(world=facts["world"], rank=0, certain=trains and not self.divided, engine=facts)
+            certain = trains and not self.divided
+            self.write(world=facts["world"], rank=0, group=self.group, certain=certain, engine=facts)
+
+
+def first_of(c10d: Any) -> str | None:
+    """Name the group after the first of its processes to come here; None where that is one of another pod.
+
+    Nobody waits for it: a group of which some ranks have no hook is named, too.
+    """
+    store = c10d.PrefixStore("deepspeed-operator", c10d._get_default_store())
+    first: str = store.compare_set("first", "", f"{HERE}/{os.getpid()}/{os.urandom(8).hex()}").decode()
+    return first if first.startswith(f"{HERE}/") else None
 
 
 def optimizer_of(engine: Any) -> Any:
@@ -146,10 +159,10 @@ OF_AN_ENGINE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def answer(ask: Callable[[Any], Any], engine: Any) -> Any:
-    """None where this DeepSpeed does not tell."""
+def answer(ask: Callable[[Any], Any], asked: Any) -> Any:
+    """None where this DeepSpeed, or this torch, does not tell."""
     try:
-        return ask(engine)
+        return ask(asked)
     except Exception:
         return None
 

@@ -13,17 +13,21 @@ Report = Mapping[str, Any]
 def of_pod(reports: Iterable[Report]) -> dict[str, Any]:
     """What one pod's agent tells rank 0's: the sizes of worlds that its processes joined, and rank 0's engines.
 
-    A size is certain where a launcher's rank joined it, or where DeepSpeed made an engine that trains in it.
+    A size is certain where a launcher's rank joined it, or where DeepSpeed made an engine that trains in it. It is the
+    pod's own where all ranks of every such world are here.
     """
     worlds: dict[int, bool] = {}
+    ranks: dict[tuple[int, str], set[str]] = {}  # of each world
     engines: list[Any] = []
     for report in reports:
         size, engine = report.get("world"), report.get("engine")
         if isinstance(size, int) and (size in worlds or len(worlds) < MOST_WORLDS):
             worlds[size] = worlds.get(size, False) or report.get("certain") is True
+            ranks.setdefault((size, str(report.get("group") or "")), set()).add(str(report.get("rank")))
         if isinstance(engine, dict) and engine not in engines and len(engines) < MOST_ENGINES:
             engines.append(engine)
-    return {"worlds": [[size, certain] for size, certain in worlds.items()], "engines": engines}
+    others = {size for (size, group), found in ranks.items() if not group or len(found) < size}
+    return {"worlds": [[size, certain, size not in others] for size, certain in worlds.items()], "engines": engines}
 
 
 class World:
@@ -36,11 +40,15 @@ class World:
 
     def take(self, index: int, report: Any) -> None:
         try:
-            worlds = [(int(size), bool(certain)) for size, certain in report["worlds"][:MOST_WORLDS]]
+            worlds = [(int(size), bool(certain), bool(own)) for size, certain, own in report["worlds"][:MOST_WORLDS]]
             engines = [dict(engine) for engine in report["engines"][:MOST_ENGINES]]
         except (ValueError, LookupError, TypeError):
             return  # not an agent's
         self.pods[index] = {"worlds": worlds, "engines": engines}
+
+    def planned(self, size: int, own: bool) -> bool:
+        """Whether this is the size of the planned world, and not of one that a pod of several has by itself."""
+        return size == self.size and (self.plan.nodes == 1 or not own)
 
     def mismatch(self) -> str:
         """What is certainly wrong with the worlds, so far: the next program of a script may form the right one.
@@ -49,28 +57,30 @@ class World:
         evaluations, servers.
         """
         pods = sorted(self.pods.items())
-        if any(size == self.size for _, pod in pods for size, _ in pod["worlds"]):
+        if any(self.planned(size, own) for _, pod in pods for size, _, own in pod["worlds"]):
             return ""
-        certain = {index: [size for size, sure in pod["worlds"] if sure] for index, pod in pods}
+        certain = {index: [(size, own) for size, sure, own in pod["worlds"] if sure] for index, pod in pods}
         formed = {index: found for index, found in certain.items() if found}
         trained = any(engine.get("optimizer") for _, pod in pods for engine in pod["engines"])
         # One pod's evaluation, whose training was not seen, is no other world.
         if not formed or not (trained or len(formed) == self.plan.nodes):
             return ""
-        alone = [index for index, found in formed.items() if max(found) <= self.plan.slots]
-        numbers = ", ".join(str(size) for size in sorted({size for found in formed.values() for size in found}))
+        alone = [found for found in formed.values() if all(own or size <= self.plan.slots for size, own in found)]
+        sizes = sorted({size for found in formed.values() for size, _ in found})
+        numbers = ", ".join(str(size) for size in sizes)
         where = ", ".join(self.plan.pod_of(index) for index in list(formed)[:MOST_PODS])
         where += ", …" if len(formed) > MOST_PODS else ""
         apart = "; each trained alone" if len(alone) > 1 else ""
-        return f"the ranks formed worlds of {numbers} (in {where}{apart}); planned is one of {self.size}"
+        across = f" across {self.plan.nodes} pods" if self.size in sizes else ""
+        return f"the ranks formed worlds of {numbers} (in {where}{apart}); planned is one of {self.size}{across}"
 
     def unseen(self) -> str:
         """Why the world is not asserted, of a run that ended well; empty where it is."""
-        sizes = [size for pod in list(self.pods.values()) for size, _ in pod["worlds"]]
-        if self.size == 1 or self.size in sizes:
+        worlds = [(size, own) for pod in list(self.pods.values()) for size, _, own in pod["worlds"]]
+        if self.size == 1 or any(self.planned(size, own) for size, own in worlds):
             return ""
-        if sizes:
-            return "its processes formed groups of other sizes by themselves"
+        if worlds:
+            return "its processes formed other groups by themselves"
         return "no process was seen to join a group of torch.distributed"
 
     def told(self, over: bool) -> dict[str, Any]:

@@ -11,9 +11,19 @@ from tests.unit.agent.harness import plan as plan_of
 
 Make = Callable[..., Gang]
 C10D = """
-import os
+import os, tempfile
 __all__ = ["get_backend", "get_rank", "get_world_size", "init_process_group"]
 group = {}
+class PrefixStore:
+    def __init__(self, prefix, store): self.path = f"{store}-{prefix}"
+    def compare_set(self, key, expected, desired):
+        with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(self.path)) as file:
+            file.write(desired)
+            file.flush()
+            try: os.link(file.name, f"{self.path}-{key}")
+            except FileExistsError: pass
+        return open(f"{self.path}-{key}", "rb").read()
+def _get_default_store(): return f"{os.environ['STORES']}/{os.environ['MASTER_PORT']}"
 def init_process_group(backend="gloo", rank=-1, world_size=-1):
     group.update(backend=backend)
     group.update(rank=int(os.environ["RANK"]) if rank < 0 else rank)
@@ -31,6 +41,8 @@ sys.exit(subprocess.call([sys.executable, *command], env={**os.environ, **given}
 """
 JOIN = "import torch.distributed as dist; dist.init_process_group()"
 JOIN_ALONE = f"import os; os.environ.update(RANK='0', WORLD_SIZE='1'); {JOIN}"
+# Each pod has a world of its own, of as many ranks as are planned.
+BOTH_HERE = "(export MASTER_PORT=$NODE_RANK; LAUNCH 0 2 JOIN & LAUNCH 1 2 JOIN; wait)"
 BY_ITSELF = "import torch.distributed as dist; dist.init_process_group(rank=0, world_size=1)"
 
 
@@ -53,7 +65,8 @@ def shell(gang: Make, torch: str) -> Callable[..., list[Ended]]:
     def run(script: str, nodes: int = 2, **environment: str) -> list[Ended]:
         words = script.replace("LAUNCH", f"python {torch}/launch.py").replace("JOIN", f'-c "{JOIN}"')
         command = {"kind": "command", "value": ["sh", "-ec", words]}
-        return gang(nodes=nodes, plan={"launcher": "None", "program": command}).run(PYTHONPATH=torch, **environment)
+        given = {"PYTHONPATH": torch, "STORES": torch, **environment}
+        return gang(nodes=nodes, plan={"launcher": "None", "program": command}).run(**given)
 
     return run
 
@@ -76,6 +89,15 @@ def test_two_worlds_of_one_are_never_complete(shell: Callable[..., list[Ended]])
     assert [each.cause["signature"] for each in ended] == [expected] * 2
 
 
+def test_a_world_of_the_planned_size_in_each_pod_is_never_complete(shell: Callable[..., list[Ended]]) -> None:
+    ended = shell(BOTH_HERE)
+    assert reasons(ended) == FAILED, ended[0].output
+    assert ended[0].cause["signature"] == (
+        "the ranks formed worlds of 2 (in pretrain-1-0, pretrain-1-1; each trained alone); planned is one of 2 "
+        "across 2 pods"
+    )
+
+
 def test_a_larger_world_than_planned_is_another_one(shell: Callable[..., list[Ended]]) -> None:
     assert reasons(shell("LAUNCH $NODE_RANK 4 JOIN")) == FAILED
 
@@ -88,8 +110,18 @@ def test_a_larger_world_than_planned_is_another_one(shell: Callable[..., list[En
         "LAUNCH $NODE_RANK 2 JOIN; LAUNCH 0 1 JOIN",
         "LAUNCH $NODE_RANK 2 JOIN & LAUNCH 0 1 JOIN; wait",
         "if [ $NODE_RANK = 0 ]; then LAUNCH 0 2 JOIN; fi",
+        f"{BOTH_HERE}; LAUNCH $NODE_RANK 2 JOIN",
+        f"export STORES=/none; {BOTH_HERE}",
     ],
-    ids=["alone", "after a preparation", "before an evaluation", "beside a helper", "one pod's ranks unseen"],
+    ids=[
+        "alone",
+        "after a preparation",
+        "before an evaluation",
+        "beside a helper",
+        "one pod's ranks unseen",
+        "after a preparation by as many",
+        "a torch whose groups have no name",
+    ],
 )
 def test_the_planned_world_is_asserted_whatever_else_the_command_does(
     shell: Callable[..., list[Ended]], script: str
@@ -104,9 +136,9 @@ def test_the_planned_world_is_asserted_whatever_else_the_command_does(
         ("true", "no process was seen to join"),
         ("LAUNCH 0 1 -c pass", "no process was seen to join"),
         ("LAUNCH 0 1 -I JOIN || true", "no process was seen to join"),
-        ("if [ $NODE_RANK = 0 ]; then LAUNCH 0 1 JOIN; fi", "its processes formed groups of other sizes"),
-        (f'python -c "{BY_ITSELF}"', "its processes formed groups of other sizes"),
-        ("RAY_NODE_ID=x LAUNCH 0 1 JOIN", "its processes formed groups of other sizes"),
+        ("if [ $NODE_RANK = 0 ]; then LAUNCH 0 1 JOIN; fi", "its processes formed other groups"),
+        (f'python -c "{BY_ITSELF}"', "its processes formed other groups"),
+        ("RAY_NODE_ID=x LAUNCH 0 1 JOIN", "its processes formed other groups"),
     ],
     ids=["no Python", "exits before", "no site", "one pod's evaluation", "a server", "ray"],
 )
@@ -142,7 +174,17 @@ def test_while_it_runs_rank_0s_agent_tells_what_has_been_formed(gang: Make, torc
     first.wait_for(lambda: "planned is one of 2" in (first.get("/state")[1]["world"]["note"] or ""))
 
 
-@pytest.mark.parametrize("report", [None, [], "x", {"worlds": 1, "engines": []}, {"worlds": [["x", 1]], "engines": []}])
+@pytest.mark.parametrize(
+    "report",
+    [
+        None,
+        [],
+        "x",
+        {"worlds": 1, "engines": []},
+        {"worlds": [["x", 1, 1]], "engines": []},
+        {"worlds": [[1, 1]], "engines": []},
+    ],
+)
 def test_what_is_no_agents_report_changes_nothing(report: Any) -> None:
     world = load("dso_world").World(plan_of(nodes=2))
     world.take(0, report)
@@ -152,12 +194,12 @@ def test_what_is_no_agents_report_changes_nothing(report: Any) -> None:
 def test_of_many_reports_a_pod_tells_few() -> None:
     reports = [{"world": size, "rank": 0, "certain": size == 3} for size in range(1, 30)] * 2 + [{"world": "x"}, {}]
     told = load("dso_world").of_pod([*reports, *({"world": 1, "engine": {"stage": at}} for at in range(9))])
-    assert told["worlds"] == [[size, size == 3] for size in range(1, 9)]
+    assert told["worlds"] == [[size, size == 3, False] for size in range(1, 9)]
     assert [engine["stage"] for engine in told["engines"]] == [0, 1, 2, 3]
 
 
 def test_engines_that_are_the_same_in_every_pod_are_told_once() -> None:
     world = load("dso_world").World(plan_of(nodes=2))
     for index in range(2):
-        world.take(index, {"worlds": [[2, True]], "engines": [{"stage": 2}, {"stage": 3}][: index + 1]})
+        world.take(index, {"worlds": [[2, True, False]], "engines": [{"stage": 2}, {"stage": 3}][: index + 1]})
     assert world.told(over=False)["engines"] == [{"stage": 2}, {"stage": 3}]
