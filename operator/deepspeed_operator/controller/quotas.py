@@ -37,16 +37,21 @@ class Quotas:
         self._listed: dict[str, tuple[float, list[Json]]] = {}
         self._forbidden = False
 
-    async def shortfall(self, namespace: str, pod: Json, pods: int) -> str | None:
-        """Return in words which quota has no room for so many of such a pod; None if none is known to lack it."""
-        if pods < 2 or self._forbidden:
+    async def shortfall(self, namespace: str, pod: Json, pods: int, *, emptied: bool = False) -> str | None:
+        """Return in words which quota has no room for so many of such a pod; None if none is known to lack it.
+
+        `emptied`: whether other pods of the job end first, so that nobody knows what will be used of the quotas.
+        """
+        if (pods < 2 and not emptied) or self._forbidden:
             return None
         async with self._asking.setdefault(namespace, asyncio.Lock()):
             recent = time.monotonic() - SHARED_SECONDS
             self._listed = {each: known for each, known in self._listed.items() if known[0] > recent}
             if namespace not in self._listed:
                 self._listed[namespace] = time.monotonic(), await self._list(namespace)
-        return shortfall(self._listed[namespace][1], pod, pods)
+            # Once those pods have ended, less is used.
+            _, quotas = self._listed.pop(namespace) if emptied else self._listed[namespace]
+        return shortfall(quotas, pod, pods, emptied=emptied)
 
     async def _list(self, namespace: str) -> list[Json]:
         try:
@@ -61,14 +66,18 @@ def _judged(quota: Json) -> Json:
     return {"metadata": {"name": quota["metadata"]["name"]}, **{key: quota.get(key) for key in ("spec", "status")}}
 
 
-def shortfall(quotas: Iterable[Json], pod: Json, pods: int) -> str | None:
-    """Return in words which quota has no room for so many of such a pod; None if none is known to lack it."""
+def shortfall(quotas: Iterable[Json], pod: Json, pods: int, *, emptied: bool = False) -> str | None:
+    """Return in words which quota has no room for so many of such a pod; None if none is known to lack it.
+
+    `emptied`: whether to judge quotas as if nothing were used of them.
+    """
     lacking = [
         f"quota {quota['metadata']['name']}, {resource}: requested {_written(asked)}, used {used}, limited {limit}"
         for quota in quotas
         if not any(object_at(quota, "spec").get(scope) for scope in ("scopes", "scopeSelector"))
         for resource, limit, used in _limits(quota)
-        if (asked := pods * use_of(pod, resource)) and parse_quantity(used) + asked > parse_quantity(limit)
+        if (asked := pods * use_of(pod, resource))
+        if asked + (0 if emptied else parse_quantity(used)) > parse_quantity(limit)
     ]
     return f"there is no room for all {pods} pods: {'; '.join(lacking)}" if lacking else None
 

@@ -32,7 +32,8 @@ class Trials:
         trial = await self._one(namespace, question)
         if trial.refusal is not None:
             return trial
-        return replace(trial, refusal=await self._quotas.shortfall(namespace, question.pod, question.pods))
+        lacking = await self._quotas.shortfall(namespace, question.pod, question.pods, emptied=question.replaces)
+        return replace(trial, refusal=lacking)
 
     async def _one(self, namespace: str, question: TryPod) -> Trial:
         likeness = namespace, question.likeness
@@ -41,12 +42,10 @@ class Trials:
             self._accepted = {each: at for each, at in self._accepted.items() if at > recent}
             if likeness in self._accepted:
                 return Trial(question.pod_digest, refusal=None, invalid=False, answered_at=now())
-            trial = await self._try(namespace, question)
-            if trial.refusal is None:
-                self._accepted[likeness] = time.monotonic()
-            return trial
+            return await self._try(namespace, question)
 
     async def _try(self, namespace: str, question: TryPod) -> Trial:
+        accepted = Trial(question.pod_digest, refusal=None, invalid=False, answered_at=now())
         try:
             await self._client.create(PODS, namespace, question.pod, dry_run=True)
         except ApiError as error:
@@ -55,7 +54,10 @@ class Trials:
             # An existing pod of that name passed the same judges; whose it is turns out when it is created.
             if not error.refusal or error.conflict:
                 raise
+            # Quotas judge last: whoever refuses a pod for another reason has accepted this one.
+            if error.quota and question.replaces:
+                return accepted
             if not error.already_exists:
-                invalid = error.status in {400, 422}
-                return Trial(question.pod_digest, refusal=error.message, invalid=invalid, answered_at=now())
-        return Trial(question.pod_digest, refusal=None, invalid=False, answered_at=now())
+                return replace(accepted, refusal=error.message, invalid=error.status in {400, 422})
+        self._accepted[namespace, question.likeness] = time.monotonic()
+        return accepted

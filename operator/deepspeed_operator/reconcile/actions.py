@@ -46,13 +46,15 @@ class JudgeRun:
 class TryPod:
     """Post the pod with dryRun=All and fill `facts.trial`, then reconcile again.
 
-    Pods of one likeness differ by what names their job alone. Quotas must have room for so many at once.
+    Pods of one likeness differ by what names their job alone. Quotas must have room for so many at once; where they
+    replace pods of the job, which end first, for so many at all.
     """
 
     pod: Manifest
     pod_digest: str
     likeness: str
     pods: int
+    replaces: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,12 +153,12 @@ def _trial(observed: Observed, judged: Admission, installation: Installation) ->
 
     def ask() -> Outcome:
         nameless = job.model_copy(update={"metadata": job.metadata.model_copy(update={"name": "", "uid": ""})})
-        return unchanged(observed, TryPod(pod, digest, _digest(pod_of(nameless, 0)), pods))
+        return unchanged(observed, TryPod(pod, digest, _digest(pod_of(nameless, 0)), pods, replaces))
 
     pod = pod_of(job, attempt)
     # A quota still counts the pods of a run before, which end or are deleted first: how much will be free is not known.
-    pods = 1 if observed.pods else judged.world.nodes
-    digest = _digest({"pod": pod, "pods": pods})
+    pods, replaces = judged.world.nodes, bool(observed.pods)
+    digest = _digest({"pod": pod, "pods": pods, "replaces": replaces})
     trial = observed.facts.trial
     if trial is None or trial.pod_digest != digest:
         return ask()

@@ -68,6 +68,14 @@ def test_a_resource_whose_use_is_not_known_yet_refuses_nothing() -> None:
     assert shortfall([quota({}, {"pods": "1"})], pod(TRAINER), 4) is None
 
 
+def test_what_other_pods_of_the_job_free_is_not_known() -> None:
+    given = [quota({"pods": "4"}, {"pods": "4"})]
+    assert shortfall(given, pod(TRAINER), 4) is not None
+    assert shortfall(given, pod(TRAINER), 4, emptied=True) is None
+    words = shortfall(given, pod(TRAINER), 5, emptied=True)
+    assert words == "there is no room for all 5 pods: quota team, pods: requested 5, used 4, limited 4"
+
+
 def test_what_a_pod_says_of_itself_counts_instead_of_its_containers() -> None:
     itself = {"limits": {"memory": "65Gi"}}
     given = [quota({"limits.memory": "0"}, {"limits.memory": "260Gi"})]

@@ -36,7 +36,7 @@ def test_what_a_question_carries_along_makes_it_no_other_one() -> None:
     observed = Observed(job(), (), Facts(), Simulation(job()).now)
     for one, same in (
         (JudgeRun(observed, "digest"), JudgeRun(replace(observed, pods=()), "digest")),
-        (TryPod({"metadata": {}}, "digest", "likeness", 2), TryPod({}, "digest", "likeness", 2)),
+        (TryPod({"metadata": {}}, "digest", "likeness", 2, False), TryPod({}, "digest", "likeness", 2, False)),
     ):
         ask(asked, one)
         with pytest.raises(UnsettledError):

@@ -85,6 +85,7 @@ class Simulation:
     events: list[JobEvent] = field(default_factory=list[JobEvent])
     writes: list[str] = field(default_factory=list[str])
     trial_refusal: tuple[str, bool] | None = None
+    tried: list[TryPod] = field(default_factory=list[TryPod])
     refuse_pods: str | None = None
     agent: AgentReport | None = None
     reads: list[datetime] = field(default_factory=list[datetime])
@@ -185,6 +186,7 @@ class Simulation:
                 answer = self.set_aside or judge_run(observed, installation, self._foresee)
                 self.facts = replace(self.facts, judged=JudgedRun(digest, answer))
             case TryPod(_, digest):
+                self.tried.append(action)
                 refusal, invalid = self.trial_refusal or (None, False)
                 self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now))
             case ReadAgent(attempt, early=early):
