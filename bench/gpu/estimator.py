@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from deepspeed_operator.plan.model import Model
+from deepspeed_operator.plan.model.architecture import Model
 
 
 def estimate(record: Mapping[str, Any], model: Model, world: int) -> int | None:

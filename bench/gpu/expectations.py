@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.dsconfig.setup import Setup
-from deepspeed_operator.plan.communication import Traffic, communication
-from deepspeed_operator.plan.facts import model_of
-from deepspeed_operator.plan.memory import Memory, memory
-from deepspeed_operator.plan.model import Model
-from deepspeed_operator.plan.reading import setup_of
+from deepspeed_operator.plan.engine.reading import setup_of
+from deepspeed_operator.plan.memory.peaks import Memory, memory
+from deepspeed_operator.plan.model.architecture import Model
+from deepspeed_operator.plan.model.declared import model_of
+from deepspeed_operator.plan.traffic.communication import Traffic, communication
 
 WORLD: Final = 2
 VERSION: Final = "0.19.8"

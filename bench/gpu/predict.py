@@ -18,12 +18,12 @@ from typing import Any, Final
 from bench.gpu.configurations import Configuration, calibration, filled_timing, timing
 from bench.gpu.expectations import RECIPE, VERSION, WORLD, lines, setup_and_model
 from bench.gpu.fabrics import nodes
-from deepspeed_operator.plan.advice import Alternative, Circumstances, advise, plan_of
-from deepspeed_operator.plan.calibration import calibrated, fabrics
-from deepspeed_operator.plan.changes import changed
-from deepspeed_operator.plan.costs import Costs, assumed
-from deepspeed_operator.plan.devices import DEVICES
-from deepspeed_operator.plan.links import Bandwidth, Links
+from deepspeed_operator.job.data_sheets import DEVICES
+from deepspeed_operator.plan.advice.alternatives import Alternative, Circumstances, advise, plan_of
+from deepspeed_operator.plan.advice.candidates import changed
+from deepspeed_operator.plan.time.calibration import calibrated, fabrics
+from deepspeed_operator.plan.time.costs import Costs, assumed
+from deepspeed_operator.plan.time.links import Bandwidth, Links
 
 _RESULTS: Final = Path(__file__).parent / "results"
 # Bytes a second that a user would declare of these sockets.

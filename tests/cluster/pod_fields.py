@@ -1,4 +1,4 @@
-"""Writes render/pod_fields.json: the fields of a pod's spec, from the OpenAPI document of the Kubernetes built here.
+"""Writes lint/pod_fields.json: the fields of a pod's spec, from the OpenAPI document of the Kubernetes built here.
 
 python -m tests.cluster.pod_fields
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.cluster.settings import KUBERNETES_VERSION
 
-TABLE = Path(__file__).parents[2] / "operator/deepspeed_operator/render/pod_fields.json"
+TABLE = Path(__file__).parents[2] / "operator/deepspeed_operator/lint/pod_fields.json"
 _MODULES = Path(__file__).parent / "go"
 _ROOT = "io.k8s.api.core.v1.PodSpec"
 

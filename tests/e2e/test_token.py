@@ -5,7 +5,7 @@ from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
-from deepspeed_operator.plan.ports import ports
+from deepspeed_operator.job.ports import ports
 from tests.e2e.installation import NAME, NAMESPACE, Operator
 from tests.e2e.jobs import ranks, script
 from tests.e2e.kube import CORE, Namespace

@@ -1,4 +1,4 @@
-"""Writes render/network/variables.json: the variables that each release of NCCL reads, from its sources.
+"""Writes lint/network/variables.json: the variables that each release of NCCL reads, from its sources.
 
 python -m tests.oracle.nccl_variables CLONE_OF_NVIDIA_NCCL
 """
@@ -11,7 +11,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-TABLE = Path(__file__).parents[2] / "operator/deepspeed_operator/render/network/variables.json"
+TABLE = Path(__file__).parents[2] / "operator/deepspeed_operator/lint/network/variables.json"
 RELEASE = re.compile(r"v(2\.\d+)\.\d+-\d+")
 OLDEST = (2, 4)
 PARAMETER = re.compile(r'NCCL_(?:PARAM|DEFINE_PARAM)\w*\(\s*\w+\s*,\s*"([A-Z0-9_]+)"')

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deepspeed_operator.plan.unproven import PROVEN_VERSIONS
+from deepspeed_operator.plan.traffic.unproven import PROVEN_VERSIONS
 from tests.oracle import rootfs
 
 

@@ -1,6 +1,6 @@
 """The plan's memory beside the tensors that DeepSpeed really holds, between steps and at each phase's worst.
 
-Activations are next to nothing here. GPUs were measured apart: tests/unit/plan/test_memory_measured.py.
+Activations are next to nothing here. GPUs were measured apart: tests/unit/plan/memory/test_memory_measured.py.
 """
 
 import json
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.dsconfig.parallelism import Parallelism
-from deepspeed_operator.plan.memory import Memory, PhaseName, memory
-from deepspeed_operator.plan.model import Experts, Model, Tensor, of_modules
-from deepspeed_operator.plan.reading import setup_of
-from deepspeed_operator.plan.wrappers import Optimizer
+from deepspeed_operator.plan.engine.reading import setup_of
+from deepspeed_operator.plan.engine.wrappers import Optimizer
+from deepspeed_operator.plan.memory.peaks import Memory, PhaseName, memory
+from deepspeed_operator.plan.model.architecture import Experts, Model, Tensor, of_modules
 from tests.oracle import rootfs
 
 LAYERS = [(256, 1024), (1024, 512), (512, 1024), (1024, 512), (512, 640), (640, 256)]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.dsconfig.parallelism import Parallelism
-from deepspeed_operator.plan.communication import communication
-from deepspeed_operator.plan.model import Experts, Model, Module, Shape, Tensor, Usage, of_modules
-from deepspeed_operator.plan.reading import setup_of
+from deepspeed_operator.plan.engine.reading import setup_of
+from deepspeed_operator.plan.model.architecture import Experts, Model, Module, Shape, Tensor, Usage, of_modules
+from deepspeed_operator.plan.traffic.communication import communication
 from tests.oracle.traffic import counted
 
 Case = dict[str, Any]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.cli.schema import schema_findings
+from deepspeed_operator.cli.job_schema import schema_findings
 from deepspeed_operator.dsconfig.judgement import Circumstances, validate
-from deepspeed_operator.plan.accelerators import library_of
-from deepspeed_operator.render.network.findings import network_findings
+from deepspeed_operator.job.accelerators import library_of
+from deepspeed_operator.lint.network.findings import network_findings
 
 NAMES = 2_000
 MOST = 50  # of several parts of one object, each with its own bound

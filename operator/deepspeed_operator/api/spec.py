@@ -147,7 +147,7 @@ class Parallelism(Model):
 
 
 class NetworkProfile(StrEnum):
-    """A fabric; render/network/profiles has a file of each."""
+    """A fabric; job/network/profiles has a file of each."""
 
     AUTO = "Auto"
     TCP = "TCP"

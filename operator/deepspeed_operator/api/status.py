@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import Model
-from deepspeed_operator.api.engine import Engine
+from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.markers import Atomic, ListMap
-from deepspeed_operator.api.plan import PlanStatus
+from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.transport import Transport
 
 MAX_FINDINGS = 50

@@ -6,7 +6,7 @@ from typing import Any
 
 from deepspeed_operator.api.status import Batch, World
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO, TRAIN
-from deepspeed_operator.plan.precision import Precision, undecided
+from deepspeed_operator.job.precision import Precision, undecided
 
 
 @dataclass(frozen=True, slots=True)

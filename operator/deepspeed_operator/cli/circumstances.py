@@ -14,16 +14,17 @@ from pydantic import ValidationError
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.status import World
 from deepspeed_operator.cli.arguments import count, positive, within
-from deepspeed_operator.cli.gpus import Ranks
+from deepspeed_operator.cli.ranks import Ranks
 from deepspeed_operator.dsconfig.setup import Setup
-from deepspeed_operator.plan.advice import Circumstances
-from deepspeed_operator.plan.calibration import UnusableCalibrationError, calibrated, fabrics
-from deepspeed_operator.plan.costs import Costs, assumed
-from deepspeed_operator.plan.devices import DEVICES, NETWORKS, USUAL, Device, devices_like, reached
-from deepspeed_operator.plan.facts import model_of
-from deepspeed_operator.plan.links import Bandwidth, Link, Links
-from deepspeed_operator.plan.model import Fact, Model, Source, UnknownModelError
-from deepspeed_operator.plan.precision import precision_of
+from deepspeed_operator.job.data_sheets import DEVICES, NETWORKS, USUAL, Device, devices_like, reached
+from deepspeed_operator.job.precision import precision_of
+from deepspeed_operator.job.provenance import Fact, Source
+from deepspeed_operator.plan.advice.alternatives import Circumstances
+from deepspeed_operator.plan.model.architecture import Model, UnknownModelError
+from deepspeed_operator.plan.model.declared import model_of
+from deepspeed_operator.plan.time.calibration import UnusableCalibrationError, calibrated, fabrics
+from deepspeed_operator.plan.time.costs import Costs, assumed
+from deepspeed_operator.plan.time.links import Bandwidth, Link, Links
 
 GB: Final = 10**9
 _UNIT: Final = re.compile(r"\s*([GgTt])(b|B|)(?:it)?(?:ps|/s)?$")

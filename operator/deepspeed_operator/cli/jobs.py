@@ -11,14 +11,14 @@ from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.api.untyped import Json, object_at, present
 from deepspeed_operator.cli.config_maps import Found, find, not_in_files
 from deepspeed_operator.cli.explanation import explained
+from deepspeed_operator.cli.job_schema import schema_findings
 from deepspeed_operator.cli.report import Options, Placed, Report, gravest_first, placed, problems
-from deepspeed_operator.cli.schema import schema_findings
 from deepspeed_operator.cli.sources import Content, Item, values
-from deepspeed_operator.reconcile.judge import Judgement, judge
-from deepspeed_operator.reconcile.observed import ConfigMapContent, Facts, Observed, content_of
-from deepspeed_operator.render.fields import field_findings
-from deepspeed_operator.render.image import declared_version
-from deepspeed_operator.render.installation import AGENT_ROOM, Installation
+from deepspeed_operator.job.image import declared_version
+from deepspeed_operator.job.installation import AGENT_ROOM, Installation
+from deepspeed_operator.lint.pod_fields import field_findings
+from deepspeed_operator.reconcile.admission.judge import Judgement, judge
+from deepspeed_operator.reconcile.observe.observed import ConfigMapContent, Facts, Observed, content_of
 
 # The DeepSpeed of this release's worker image, in which jobs without an image run.
 WORKER_DEEPSPEED: Final = "0.19.8"

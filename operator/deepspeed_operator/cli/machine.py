@@ -10,8 +10,8 @@ from typing import Final
 
 from deepspeed_operator.api.names import TOKEN_FILE
 from deepspeed_operator.api.status import World
-from deepspeed_operator.plan.accelerators import CPU
-from deepspeed_operator.plan.ports import Ports
+from deepspeed_operator.job.accelerators import CPU
+from deepspeed_operator.job.ports import Ports
 
 DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 _NONE: Final = frozenset({"-1", "NoDevFiles"})

@@ -16,11 +16,11 @@ from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circ
 from deepspeed_operator.cli.circumstances import define as define_circumstances
 from deepspeed_operator.cli.configurations import judged_configuration
 from deepspeed_operator.cli.edits import CannotEdit
-from deepspeed_operator.cli.gpus import ranks_of
 from deepspeed_operator.cli.jobs import RELEASED, WORKER_DEEPSPEED, Judged, judge_job
 from deepspeed_operator.cli.plan_lines import lines
 from deepspeed_operator.cli.plan_record import record
 from deepspeed_operator.cli.planned import Job, Planned
+from deepspeed_operator.cli.ranks import ranks_of
 from deepspeed_operator.cli.report import Options, failed
 from deepspeed_operator.cli.rewriting import with_values
 from deepspeed_operator.cli.show import failure_lines
@@ -28,11 +28,12 @@ from deepspeed_operator.cli.sources import STDIN, Content, Item, read, values
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import judge_of
-from deepspeed_operator.plan.configured import configured
-from deepspeed_operator.plan.jobs import pod_limit
-from deepspeed_operator.plan.model import Fact, Source, UnknownModelError
-from deepspeed_operator.plan.precision import Precision, decided, undecided
-from deepspeed_operator.plan.reading import setup_of
+from deepspeed_operator.job.precision import Precision, decided, undecided
+from deepspeed_operator.job.provenance import Fact, Source
+from deepspeed_operator.plan.engine.configured import configured
+from deepspeed_operator.plan.engine.reading import setup_of
+from deepspeed_operator.plan.memory.case import pod_limit
+from deepspeed_operator.plan.model.architecture import UnknownModelError
 
 FINE, NOT_PLANNED, UNREADABLE = 0, 1, 2
 

@@ -7,13 +7,13 @@ from typing import Final
 from deepspeed_operator.cli.paint import painted
 from deepspeed_operator.cli.planned import Estimate, Offer, Planned
 from deepspeed_operator.dsconfig.batch import KEYS
-from deepspeed_operator.plan.advice import WORTHWHILE, Shares
-from deepspeed_operator.plan.changes import Change
-from deepspeed_operator.plan.fit import Fit
-from deepspeed_operator.plan.model import Fact, Source
-from deepspeed_operator.plan.terms import Term
-from deepspeed_operator.plan.units import GIB
-from deepspeed_operator.plan.unproven import PROVEN_VERSIONS
+from deepspeed_operator.job.provenance import Fact, Source
+from deepspeed_operator.job.units import GIB
+from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Shares
+from deepspeed_operator.plan.advice.candidates import Change
+from deepspeed_operator.plan.memory.fit import Fit
+from deepspeed_operator.plan.traffic.collectives import Term
+from deepspeed_operator.plan.traffic.unproven import PROVEN_VERSIONS
 
 _GB: Final = 10**9
 _BAR: Final = 24

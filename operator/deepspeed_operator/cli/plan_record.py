@@ -4,9 +4,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from deepspeed_operator.cli.planned import Estimate, Offer, Planned
-from deepspeed_operator.plan.fit import Fit
-from deepspeed_operator.plan.steptime import StepTime
-from deepspeed_operator.plan.terms import Term
+from deepspeed_operator.plan.memory.fit import Fit
+from deepspeed_operator.plan.time.step_time import StepTime
+from deepspeed_operator.plan.traffic.collectives import Term
 
 # Unknown is neither.
 _FITS: Final = {Fit.YES: True, Fit.NO: False, Fit.UNKNOWN: None}

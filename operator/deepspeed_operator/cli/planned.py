@@ -7,7 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from deepspeed_operator.api.status import World
-from deepspeed_operator.plan.advice import (
+from deepspeed_operator.job.gpus import Gpus
+from deepspeed_operator.job.provenance import Fact
+from deepspeed_operator.plan.advice.alternatives import (
     Advice,
     Alternative,
     Circumstances,
@@ -21,14 +23,12 @@ from deepspeed_operator.plan.advice import (
     stages,
     too_large,
 )
-from deepspeed_operator.plan.changes import Change
-from deepspeed_operator.plan.fit import ERROR, Fit, MemoryFit, is_whole
-from deepspeed_operator.plan.gpus import Gpus
-from deepspeed_operator.plan.host import host_memory
-from deepspeed_operator.plan.jobs import Case, Missing, plan_memory
-from deepspeed_operator.plan.model import Fact
-from deepspeed_operator.plan.remedies import Remedy, smallest_change
-from deepspeed_operator.plan.sizes import Item
+from deepspeed_operator.plan.advice.candidates import Change
+from deepspeed_operator.plan.advice.smallest_change import Remedy, smallest_change
+from deepspeed_operator.plan.memory.case import Case, Missing, plan_memory
+from deepspeed_operator.plan.memory.fit import ERROR, Fit, MemoryFit, is_whole
+from deepspeed_operator.plan.memory.host import host_memory
+from deepspeed_operator.plan.memory.sizes import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ from deepspeed_operator.cli.sources import Content, Item, data_of, read, values
 from deepspeed_operator.cli.training import train
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import numbers_of
-from deepspeed_operator.plan.accelerators import NVIDIA_GPU, accelerator_of
-from deepspeed_operator.reconcile.judge import Judgement
+from deepspeed_operator.job.accelerators import NVIDIA_GPU, accelerator_of
+from deepspeed_operator.reconcile.admission.judge import Judgement
 from deepspeed_operator.render.attempt import Attempt
-from deepspeed_operator.render.machine import machine_files
+from deepspeed_operator.render.local_attempt import machine_files
 
 REFUSED, UNREADABLE = 1, 2
 # There is no image, which would say nothing about the DeepSpeed and devices here; the agents run from our own modules.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from deepspeed_operator.api.names import ENV_INDEX, ENV_NODE, ENV_POD, ENV_POD_UID, pod_name
-from deepspeed_operator.api.plan import PlanStatus
+from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import State
 from deepspeed_operator.api.transport import Transport
@@ -17,23 +17,23 @@ from deepspeed_operator.api.untyped import Json, object_at, objects_at
 from deepspeed_operator.cli.agents import Agents, state_of
 from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devices, divided
 from deepspeed_operator.cli.paint import Colour, painted
-from deepspeed_operator.plan.accelerators import CPU, accelerator_of, default_resource
-from deepspeed_operator.plan.gpus import declared_gpus
-from deepspeed_operator.plan.jobs import Case, Missing, case_of
-from deepspeed_operator.plan.measured import Measured
-from deepspeed_operator.plan.recalibration import as_run, corrected
-from deepspeed_operator.plan.units import gib
-from deepspeed_operator.reconcile.conditions import sentence
-from deepspeed_operator.reconcile.engine import differences, world_finding, world_of_agent
-from deepspeed_operator.reconcile.judge import Judgement
-from deepspeed_operator.reconcile.memory import out_of_memory
-from deepspeed_operator.reconcile.messages import RANK_LEFT, AgentMessage, agent_message, ending, how
-from deepspeed_operator.reconcile.observed import WorldReport
-from deepspeed_operator.reconcile.plan import advice, measured_of, plan_status
-from deepspeed_operator.reconcile.remedies import remedy
-from deepspeed_operator.reconcile.transport import mismatch, transport_of
+from deepspeed_operator.job.accelerators import CPU, accelerator_of, default_resource
+from deepspeed_operator.job.gpus import declared_gpus
+from deepspeed_operator.job.units import gib
+from deepspeed_operator.plan.advice.recalibration import as_run, corrected
+from deepspeed_operator.plan.memory.case import Case, Missing, case_of
+from deepspeed_operator.plan.time.measured import Measured
+from deepspeed_operator.reconcile.admission.judge import Judgement
+from deepspeed_operator.reconcile.admission.memory_fit import out_of_memory
+from deepspeed_operator.reconcile.failure.remedies import remedy
+from deepspeed_operator.reconcile.observe.messages import RANK_LEFT, AgentMessage, agent_message, ending, how
+from deepspeed_operator.reconcile.observe.observed import WorldReport
+from deepspeed_operator.reconcile.report.conditions import sentence
+from deepspeed_operator.reconcile.runtime.measured_plan import advice, measured_of, plan_status
+from deepspeed_operator.reconcile.runtime.observed_engine import differences, world_finding, world_of_agent
+from deepspeed_operator.reconcile.runtime.observed_transport import mismatch, transport_of
 from deepspeed_operator.render.attempt import Attempt
-from deepspeed_operator.render.machine import ignored, loopback, variables
+from deepspeed_operator.render.local_attempt import ignored, loopback, variables
 
 _SIGNALLED: Final = 128
 _TAIL_LINES: Final = 20

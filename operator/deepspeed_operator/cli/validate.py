@@ -13,7 +13,7 @@ from deepspeed_operator.cli.report import Failure, Options, Report, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
 from deepspeed_operator.cli.sources import Content, Item, read
 from deepspeed_operator.dsconfig.tree import Unreadable
-from deepspeed_operator.plan.accelerators import ACCELERATORS, CPU
+from deepspeed_operator.job.accelerators import ACCELERATORS, CPU
 
 FINE, WITH_ERRORS, UNREADABLE = 0, 1, 2
 

@@ -9,8 +9,8 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.reconcile.actions import ReadAgent
-from deepspeed_operator.reconcile.agent import report_of
-from deepspeed_operator.reconcile.observed import AgentReport
+from deepspeed_operator.reconcile.observe.observed import AgentReport
+from deepspeed_operator.reconcile.runtime.agent_answer import report_of
 
 AGENT_SECONDS = 2.0
 AGENTS_AT_A_TIME = 32

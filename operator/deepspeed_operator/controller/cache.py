@@ -13,7 +13,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import State
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.controller.resources import Json
-from deepspeed_operator.reconcile.pods import PodView
+from deepspeed_operator.reconcile.observe.pods import PodView
 
 # More than go while a request waits for its answer.
 REMEMBERED = 10_000

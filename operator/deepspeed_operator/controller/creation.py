@@ -14,7 +14,7 @@ from deepspeed_operator.controller.isolation import Isolation
 from deepspeed_operator.controller.leader import Leadership
 from deepspeed_operator.controller.ownership import Owner, described, owner
 from deepspeed_operator.controller.resources import JOBS, PODS, Json
-from deepspeed_operator.reconcile.pods import pod_view
+from deepspeed_operator.reconcile.observe.pods import pod_view
 
 LARGEST_BATCH = 32
 CONFLICTS = 6  # a quota that many pods count against is updated optimistically, and the server gives up before we do

@@ -11,7 +11,7 @@ from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.resources import PODS
 from deepspeed_operator.reconcile.actions import DeletePod
-from deepspeed_operator.reconcile.pods import pod_view
+from deepspeed_operator.reconcile.observe.pods import pod_view
 
 
 async def delete_pods(client: Client, pods: PodCache, job: DeepSpeedJob, deletions: Iterable[DeletePod]) -> None:

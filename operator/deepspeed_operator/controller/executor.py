@@ -38,6 +38,7 @@ from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import JOBS, Json
 from deepspeed_operator.controller.settling import Settling
 from deepspeed_operator.controller.tokens import Tokens
+from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,
@@ -49,9 +50,8 @@ from deepspeed_operator.reconcile.actions import (
     Outcome,
     Question,
 )
-from deepspeed_operator.reconcile.observed import Observed
+from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.reconciler import reconcile
-from deepspeed_operator.render.installation import Installation
 
 SOON = 1.0
 RESYNC = 600.0

@@ -16,7 +16,7 @@ from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.metrics import RELISTS
 from deepspeed_operator.controller.resources import PODS, Json
-from deepspeed_operator.reconcile.pods import PodView, pod_view
+from deepspeed_operator.reconcile.observe.pods import PodView, pod_view
 
 SELECTOR = f"app.kubernetes.io/managed-by={OPERATOR}"
 LONGEST_BACKOFF = 30.0

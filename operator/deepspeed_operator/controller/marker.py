@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from deepspeed_operator.reconcile.observed import SetAside
+from deepspeed_operator.reconcile.observe.observed import SetAside
 
 FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 3600.0

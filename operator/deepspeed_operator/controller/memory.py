@@ -9,7 +9,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.controller.clock import now, steady
 from deepspeed_operator.reconcile.actions import Outcome
-from deepspeed_operator.reconcile.observed import Facts, Refusal
+from deepspeed_operator.reconcile.observe.observed import Facts, Refusal
 
 FIRST_RETRY = timedelta(seconds=30)  # a quota is freed by people, and by jobs that end
 LONGEST_RETRY = timedelta(minutes=5)

@@ -8,8 +8,8 @@ from time import monotonic
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.resources import NODES, Json
-from deepspeed_operator.plan.placement import Node
-from deepspeed_operator.reconcile.gpus import NODES_REREAD
+from deepspeed_operator.job.node_selection import Node
+from deepspeed_operator.reconcile.admission.gpu_lookup import NODES_REREAD
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,9 @@ from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.controller.trials import Trials
 from deepspeed_operator.controller.verdicts import Verdicts
-from deepspeed_operator.plan.foresight import Foreseen, foreseen
-from deepspeed_operator.plan.recalibration import Corrected, corrected
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.plan.advice.forecast import Foreseen, foreseen
+from deepspeed_operator.plan.advice.recalibration import Corrected, corrected
 from deepspeed_operator.reconcile.actions import (
     ConfirmMissing,
     CorrectPlan,
@@ -32,9 +33,14 @@ from deepspeed_operator.reconcile.actions import (
     ReadConfigMap,
     TryPod,
 )
-from deepspeed_operator.reconcile.observed import AgentReport, CorrectedPlan, ForeseenPlan, FoundGpus, content_of
-from deepspeed_operator.reconcile.pods import pod_view
-from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.reconcile.observe.observed import (
+    AgentReport,
+    CorrectedPlan,
+    ForeseenPlan,
+    FoundGpus,
+    content_of,
+)
+from deepspeed_operator.reconcile.observe.pods import pod_view
 
 
 class Questions:

@@ -27,8 +27,8 @@ from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.settings import Settings
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.delivery import agent_archive
-from deepspeed_operator.render.installation import Installation
-from deepspeed_operator.render.isolation import jobs_policy
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.render.network_policy import jobs_policy
 
 Part = tuple[str, Coroutine[Any, Any, None]]
 

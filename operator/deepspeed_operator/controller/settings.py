@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from deepspeed_operator.api.names import JOBS_POLICY, OPERATOR
-from deepspeed_operator.plan.accelerators import ACCELERATORS, CPU, NVIDIA_GPU, known_accelerator
+from deepspeed_operator.job.accelerators import ACCELERATORS, CPU, NVIDIA_GPU, known_accelerator
 
 LogFormat = Literal["json", "plain"]
 

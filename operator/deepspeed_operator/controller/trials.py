@@ -12,7 +12,7 @@ from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import PODS
 from deepspeed_operator.reconcile.actions import TryPod
-from deepspeed_operator.reconcile.observed import Trial
+from deepspeed_operator.reconcile.observe.observed import Trial
 
 # A quota that fills meanwhile refuses the pods themselves, which is handled as well; a sweep is applied within seconds.
 SHARED_SECONDS = 5.0

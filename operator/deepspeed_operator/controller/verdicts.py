@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.judges import ExceededError, Judges
 from deepspeed_operator.dsconfig.judgement import Circumstances, judge
-from deepspeed_operator.plan.foresight import Foreseen, foreseen
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.plan.advice.forecast import Foreseen, foreseen
 from deepspeed_operator.reconcile.actions import ForeseePlan, JudgeRun
-from deepspeed_operator.reconcile.admission import judge_run
-from deepspeed_operator.reconcile.observed import JudgedRun, SetAside
-from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.reconcile.admission.question import judge_run
+from deepspeed_operator.reconcile.observe.observed import JudgedRun, SetAside
 
 # A sweep's jobs are judged once; a job that was refused is judged as often as it is looked at.
 REMEMBERED = 256

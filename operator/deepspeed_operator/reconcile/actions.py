@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from deepspeed_operator.api.status import DeepSpeedJobStatus
-from deepspeed_operator.plan.gpus import Wanted
+from deepspeed_operator.job.gpus import Wanted
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
-    from deepspeed_operator.plan.devices import Device
-    from deepspeed_operator.plan.jobs import Case, Missing
-    from deepspeed_operator.plan.measured import Measured
-    from deepspeed_operator.reconcile.observed import Observed
+    from deepspeed_operator.job.data_sheets import Device
+    from deepspeed_operator.plan.memory.case import Case, Missing
+    from deepspeed_operator.plan.time.measured import Measured
+    from deepspeed_operator.reconcile.observe.observed import Observed
 
 Manifest = dict[str, Any]
 

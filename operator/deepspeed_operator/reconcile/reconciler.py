@@ -4,16 +4,16 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.status import ConditionType, State
+from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import DeletePod, Outcome
-from deepspeed_operator.reconcile.beginning import begin_attempt, begin_run
-from deepspeed_operator.reconcile.conditions import Reason, Verdict, is_finished, is_suspended, is_true
-from deepspeed_operator.reconcile.failure import agent_message, first_failure
-from deepspeed_operator.reconcile.gang import Gang
-from deepspeed_operator.reconcile.observed import Observed
-from deepspeed_operator.reconcile.pods import PodView
-from deepspeed_operator.reconcile.running import SUSPENDING, complete, continue_attempt, delete, fail, result_of
-from deepspeed_operator.reconcile.statement import set_aside, state
-from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.reconcile.failure.first_failure import agent_message, first_failure
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.observe.pods import PodView
+from deepspeed_operator.reconcile.phases.beginning import begin_attempt, begin_run
+from deepspeed_operator.reconcile.phases.running import SUSPENDING, complete, continue_attempt, delete, fail, result_of
+from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, is_finished, is_suspended, is_true
+from deepspeed_operator.reconcile.report.statement import set_aside, state
 
 # A pod whose trainer has ended gets this long to end by itself; then its sidecars hold GPUs for nothing.
 SIDECAR_GRACE: Final = timedelta(seconds=10)

@@ -19,16 +19,17 @@ from deepspeed_operator.api.names import (
 )
 from deepspeed_operator.api.status import Finding, World
 from deepspeed_operator.api.untyped import Json, object_at
-from deepspeed_operator.plan.ports import Ports, ports
+from deepspeed_operator.job.digest import template_digest
+from deepspeed_operator.job.image import declared_version, is_worker_image, trainer_image
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.job.ports import Ports, ports
 from deepspeed_operator.render.content import hostfile, plan_file, size_findings
 from deepspeed_operator.render.endpoints import endpoint_slices
 from deepspeed_operator.render.hardening import hardened
-from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels, template_digest
-from deepspeed_operator.render.image import declared_version, is_worker_image, trainer_image
-from deepspeed_operator.render.installation import Installation
-from deepspeed_operator.render.network.pods import annotations_for
+from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels
+from deepspeed_operator.render.network_profile import annotations_for
 from deepspeed_operator.render.pod import AGENT_KEY, DEFAULT_CONTAINER, place_trainer, pod_spec, pod_volumes
-from deepspeed_operator.render.trainer import trainer_container, with_index
+from deepspeed_operator.render.trainer_container import trainer_container, with_index
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.api.untyped import Json, object_at
-from deepspeed_operator.plan.accelerators import accelerator_of, default_resource, library_of
-from deepspeed_operator.plan.ports import Ports
-from deepspeed_operator.render.network.environment import environment
-from deepspeed_operator.render.network.guard import preflight_bandwidth, required_fabric
-from deepspeed_operator.render.network.profile import profile_of
+from deepspeed_operator.job.accelerators import accelerator_of, default_resource, library_of
+from deepspeed_operator.job.network.guard import preflight_bandwidth, required_fabric
+from deepspeed_operator.job.network.profile import profile_of
+from deepspeed_operator.job.ports import Ports
+from deepspeed_operator.render.network_variables import environment
 
 PROTOCOL: Final = 1
 DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default

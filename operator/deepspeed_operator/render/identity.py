@@ -13,7 +13,6 @@ from deepspeed_operator.api.names import (
     OPERATOR,
 )
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.plan.digest import short_digest
 
 
 def job_labels(job: DeepSpeedJob) -> dict[str, str]:
@@ -30,11 +29,6 @@ def job_labels(job: DeepSpeedJob) -> dict[str, str]:
 def attempt_labels(job: DeepSpeedJob, attempt: int) -> dict[str, str]:
     """Return the labels of what belongs to one attempt of the job."""
     return {**job_labels(job), LABEL_ATTEMPT: str(attempt)}
-
-
-def template_digest(job: DeepSpeedJob) -> str:
-    """Return by what a pod is known to be made of spec.template as it is now, or not to be."""
-    return short_digest(job.spec.template or {})
 
 
 def child_metadata(job: DeepSpeedJob, name: str, labels: dict[str, str]) -> Json:

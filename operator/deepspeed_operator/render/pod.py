@@ -11,9 +11,8 @@ from deepspeed_operator.api.names import (
 )
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at, present
-from deepspeed_operator.plan.trainer import trainer_of
-from deepspeed_operator.render.network.pods import pod_for
-from deepspeed_operator.render.trainer import lacks_temporary, mounts_shared_memory
+from deepspeed_operator.job.trainer import lacks_temporary, mounts_shared_memory, trainer_of
+from deepspeed_operator.render.network_profile import pod_for
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 AGENT_KEY = "agent"  # a zip archive, which Python runs like a directory

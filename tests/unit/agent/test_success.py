@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from deepspeed_operator.delivery import agent_archive, without_words
-from deepspeed_operator.render.installation import AGENT_ROOM
+from deepspeed_operator.job.installation import AGENT_ROOM
 from tests.unit.agent.harness import AGENT, CONFIG, PRINT_ENVIRONMENT, TOKEN, Gang, interpreters
 
 Make = Callable[..., Gang]

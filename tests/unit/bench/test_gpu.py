@@ -8,7 +8,7 @@ import yaml
 
 from bench.gpu.configurations import TABLES, Configuration, chosen
 from bench.gpu.expectations import RECIPE
-from deepspeed_operator.plan.model import from_hugging_face
+from deepspeed_operator.plan.model.hugging_face import from_hugging_face
 
 ALL = {each.name: each for table in TABLES.values() for each in table()}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deepspeed_operator.plan.accelerators import ACCELERATORS
+from deepspeed_operator.job.accelerators import ACCELERATORS
 from tests.unit.cli.command import dsjob, findings, judged
 
 ROOT = Path(__file__).parents[3]

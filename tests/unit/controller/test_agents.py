@@ -12,7 +12,7 @@ import pytest
 from deepspeed_operator.controller.agents import AGENT_BYTES, Agents
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.reconcile.actions import ReadAgent
-from deepspeed_operator.reconcile.observed import AgentReport
+from deepspeed_operator.reconcile.observe.observed import AgentReport
 from tests.unit.reconcile.simulation import job
 
 STATE = {"uidDigest": hashlib.sha256(b"job-1").hexdigest(), "attempt": 1, "deepspeed": "0.18.9"}

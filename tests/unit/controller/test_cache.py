@@ -10,7 +10,7 @@ from deepspeed_operator.api.names import ENV_INDEX, LABEL_ATTEMPT, LABEL_INDEX, 
 from deepspeed_operator.api.status import DeepSpeedJobStatus, State
 from deepspeed_operator.controller.cache import KEPT_PODS, REMEMBERED, Ends, JobCache, PodCache
 from deepspeed_operator.controller.queue import Key
-from deepspeed_operator.reconcile.pods import PodView, pod_view
+from deepspeed_operator.reconcile.observe.pods import PodView, pod_view
 
 KEY: Key = ("ml", "pretrain")
 NOW = datetime(2026, 11, 28, tzinfo=UTC)

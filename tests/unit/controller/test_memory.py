@@ -2,7 +2,7 @@
 
 from deepspeed_operator.api.status import Batch, DeepSpeedJobStatus
 from deepspeed_operator.controller.memory import JobMemory
-from deepspeed_operator.reconcile.observed import Facts
+from deepspeed_operator.reconcile.observe.observed import Facts
 from tests.unit.reconcile.simulation import job
 
 WRITTEN = DeepSpeedJobStatus(attempt=1, batch=Batch(train=8))

@@ -4,10 +4,10 @@ from deepspeed_operator.controller import verdicts
 from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.questions import corrected_plan, foreseen_plan
 from deepspeed_operator.dsconfig.parallelism import Parallelism
-from deepspeed_operator.plan.devices import USUAL
-from deepspeed_operator.plan.jobs import Case
-from deepspeed_operator.plan.measured import Measured
-from deepspeed_operator.plan.model import declared
+from deepspeed_operator.job.data_sheets import USUAL
+from deepspeed_operator.plan.memory.case import Case
+from deepspeed_operator.plan.model.architecture import declared
+from deepspeed_operator.plan.time.measured import Measured
 from deepspeed_operator.reconcile.actions import CorrectPlan, ForeseePlan
 from tests.unit.controller.test_judges import drive
 from tests.unit.reconcile.simulation import job

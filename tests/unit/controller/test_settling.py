@@ -7,7 +7,7 @@ import pytest
 from deepspeed_operator.controller import settling
 from deepspeed_operator.controller.settling import Settling, UnsettledError
 from deepspeed_operator.reconcile.actions import JudgeRun, ReadConfigMap, TryPod
-from deepspeed_operator.reconcile.observed import Facts, Observed
+from deepspeed_operator.reconcile.observe.observed import Facts, Observed
 from tests.unit.reconcile.simulation import Simulation, job
 
 

@@ -13,8 +13,8 @@ from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.verdicts import FIRST_PAUSE, Verdicts
 from deepspeed_operator.reconcile.actions import JudgeRun
-from deepspeed_operator.reconcile.admission import Admission, admission
-from deepspeed_operator.reconcile.observed import Facts, Observed, SetAside
+from deepspeed_operator.reconcile.admission.question import Admission, admission
+from deepspeed_operator.reconcile.observe.observed import Facts, Observed, SetAside
 from tests.unit.controller.test_judges import compute, drive
 from tests.unit.reconcile.simulation import INSTALLATION, job
 

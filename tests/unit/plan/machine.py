@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from deepspeed_operator.plan.communication import communication
-from deepspeed_operator.plan.costs import Costs, Work
-from deepspeed_operator.plan.links import Bandwidth, Links
-from deepspeed_operator.plan.model import from_hugging_face
-from deepspeed_operator.plan.reading import setup_of
-from deepspeed_operator.plan.steptime import StepTime, step_time
+from deepspeed_operator.plan.engine.reading import setup_of
+from deepspeed_operator.plan.model.hugging_face import from_hugging_face
+from deepspeed_operator.plan.time.costs import Costs, Work
+from deepspeed_operator.plan.time.links import Bandwidth, Links
+from deepspeed_operator.plan.time.step_time import StepTime, step_time
+from deepspeed_operator.plan.traffic.communication import communication
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

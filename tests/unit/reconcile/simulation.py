@@ -8,10 +8,11 @@ from typing import Any, Self, TypeVar
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Condition, ConditionType, State
-from deepspeed_operator.plan.accelerators import NVIDIA_GPU
-from deepspeed_operator.plan.foresight import Foreseen, foreseen
-from deepspeed_operator.plan.placement import Node
-from deepspeed_operator.plan.recalibration import corrected
+from deepspeed_operator.job.accelerators import NVIDIA_GPU
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.job.node_selection import Node
+from deepspeed_operator.plan.advice.forecast import Foreseen, foreseen
+from deepspeed_operator.plan.advice.recalibration import corrected
 from deepspeed_operator.reconcile.actions import (
     Action,
     ConfirmMissing,
@@ -30,9 +31,8 @@ from deepspeed_operator.reconcile.actions import (
     ReadConfigMap,
     TryPod,
 )
-from deepspeed_operator.reconcile.admission import judge_run
-from deepspeed_operator.reconcile.conditions import condition
-from deepspeed_operator.reconcile.observed import (
+from deepspeed_operator.reconcile.admission.question import judge_run
+from deepspeed_operator.reconcile.observe.observed import (
     AgentReport,
     CorrectedPlan,
     Facts,
@@ -45,9 +45,9 @@ from deepspeed_operator.reconcile.observed import (
     Trial,
     content_of,
 )
-from deepspeed_operator.reconcile.pods import PodView, Termination, pod_view
+from deepspeed_operator.reconcile.observe.pods import PodView, Termination, pod_view
 from deepspeed_operator.reconcile.reconciler import reconcile
-from deepspeed_operator.render.installation import Installation
+from deepspeed_operator.reconcile.report.conditions import condition
 
 INSTALLATION = Installation("UEsFBg==", "worker:1", "0.19.8", worker_accelerator=NVIDIA_GPU)
 GRACE = timedelta(seconds=30)

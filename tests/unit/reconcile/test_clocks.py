@@ -3,7 +3,7 @@
 import pytest
 
 from deepspeed_operator.api.status import State
-from deepspeed_operator.reconcile.pods import moment
+from deepspeed_operator.reconcile.observe.pods import moment
 from tests.unit.reconcile.simulation import agent_says
 from tests.unit.reconcile.test_life_of_a_job import running
 

@@ -3,7 +3,7 @@
 import json
 
 from deepspeed_operator.reconcile.actions import CreatePods
-from deepspeed_operator.reconcile.observed import Facts
+from deepspeed_operator.reconcile.observe.observed import Facts
 from tests.unit.reconcile.simulation import CONFIG, Simulation, job
 from tests.unit.reconcile.test_life_of_a_job import running
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, State
-from deepspeed_operator.reconcile.observed import AgentReport
+from deepspeed_operator.reconcile.observe.observed import AgentReport
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 
 REFUSED = {"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2}

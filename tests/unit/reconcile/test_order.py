@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 import yaml
 
-from deepspeed_operator.reconcile.judge import Judgement, judge
-from deepspeed_operator.reconcile.observed import Facts, Observed
+from deepspeed_operator.reconcile.admission.judge import Judgement, judge
+from deepspeed_operator.reconcile.observe.observed import Facts, Observed
 from tests.unit.reconcile.simulation import INSTALLATION, job
 
 SEEDS: Final = ("1", "2", "3")

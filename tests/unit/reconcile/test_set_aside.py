@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, State
-from deepspeed_operator.reconcile.observed import SetAside
+from deepspeed_operator.reconcile.observe.observed import SetAside
 from tests.unit.reconcile.simulation import Simulation, job
 
 WHY = "the operator's process ended while it worked on this job"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.spec import NetworkProfile
-from deepspeed_operator.plan.world import world_of
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.job.world import world_of
 from deepspeed_operator.render.attempt import Attempt
-from deepspeed_operator.render.installation import Installation
 
 INSTALLATION = Installation("UEsFBg==", "registry.example.com/worker:1", "0.19.8")
 

@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.plan.world import world_of
-from deepspeed_operator.reconcile.configuration import Configuration, configuration
-from deepspeed_operator.reconcile.observed import Facts, Observed, content_of
+from deepspeed_operator.job.image import given_accelerator
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.job.world import world_of
+from deepspeed_operator.lint.template import template_findings
+from deepspeed_operator.reconcile.admission.configuration import Configuration, configuration
+from deepspeed_operator.reconcile.observe.observed import Facts, Observed, content_of
 from deepspeed_operator.render.attempt import Attempt
-from deepspeed_operator.render.image import given_accelerator
-from deepspeed_operator.render.installation import Installation
-from deepspeed_operator.render.template import template_findings
 from tests.unit.render.yaml_text import to_yaml
 
 GOLDEN = Path(__file__).parents[2] / "golden"

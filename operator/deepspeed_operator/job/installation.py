@@ -1,0 +1,26 @@
+"""What the installation of the operator brings to every job."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from deepspeed_operator.job.accelerators import CPU, NVIDIA_GPU
+
+# Characters of a ConfigMap that the agent may take.
+AGENT_ROOM: Final = 80 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """`agent` is its zip archive in base64; `worker_image` is empty where there is no default.
+
+    The accelerators, a resource or CPU, are those of jobs whose template names none: `worker_accelerator` of jobs in
+    the worker image, `default_accelerator` of jobs with an image of their own.
+    `reads_nodes`: whether the operator may read the labels of nodes.
+    """
+
+    agent: str
+    worker_image: str = ""
+    worker_deepspeed_version: str | None = None
+    worker_accelerator: str = CPU
+    default_accelerator: str = NVIDIA_GPU
+    reads_nodes: bool = False

@@ -1,0 +1,1 @@
+"""Findings about a job's template, its launcher and its network environment. Nothing here renders."""

@@ -1,0 +1,93 @@
+"""Paths in the trainer container that are ours, and those that a user may not cover."""
+
+from collections.abc import Iterator
+from posixpath import normpath
+
+from deepspeed_operator.api.names import (
+    CONFIG_PATH,
+    FILES_DIRECTORY,
+    JOB_DIRECTORY,
+    OUR_VOLUMES,
+    SHARED_MEMORY,
+    WORKSPACE,
+)
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.untyped import Json, list_at, object_at
+from deepspeed_operator.job.trainer import mounts_shared_memory
+from deepspeed_operator.lint.shapes import TEMPLATE
+
+
+def mount_findings(spec: DeepSpeedJobSpec, trainer: Json, trainer_path: str) -> list[Finding]:
+    """Return volumes, mounts and a configPath that would cover what is ours, or that we would cover."""
+    return [
+        *_volume_names(spec),
+        *_covered_by_mounts(spec, trainer, trainer_path),
+        *_config_path(spec),
+        *_shared_memory_twice(spec, trainer),
+    ]
+
+
+def _volume_names(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
+    for position, volume in enumerate(list_at(spec.template, "spec", "volumes")):
+        name = object_at(volume).get("name")
+        if name in OUR_VOLUMES:
+            path = f"{TEMPLATE}.spec.volumes[{position}].name"
+            yield _error(path, f"{name} is the operator's volume.", "Choose another name.")
+
+
+def _covered_by_mounts(spec: DeepSpeedJobSpec, trainer: Json, trainer_path: str) -> Iterator[Finding]:
+    for position, mount in enumerate(list_at(trainer, "volumeMounts")):
+        mounted = object_at(mount).get("mountPath")
+        if not isinstance(mounted, str) or not mounted:
+            continue
+        path = f"{trainer_path}.volumeMounts[{position}].mountPath"
+        target = normpath(mounted)
+        if _within(target, JOB_DIRECTORY) or _within(target, FILES_DIRECTORY):
+            yield _error(path, f"{mounted} lies in a directory of the operator's.", "Mount it elsewhere.")
+        elif target == WORKSPACE and spec.training.files is not None:
+            message = f"{WORKSPACE} is where the files of spec.training.files go."
+            yield _error(
+                path, message, f"Mount it elsewhere, below {WORKSPACE} for example, or drop spec.training.files."
+            )
+        elif (
+            _has_config(spec)
+            and spec.training.config_path != CONFIG_PATH
+            and _within(target, spec.training.config_path)
+        ):
+            message = f"{mounted} covers spec.training.configPath."
+            yield _error(path, message, "Mount it elsewhere, or choose another spec.training.configPath.")
+
+
+def _config_path(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
+    path = spec.training.config_path
+    if path == CONFIG_PATH:
+        return
+    where = "spec.training.configPath"
+    ours = [JOB_DIRECTORY, FILES_DIRECTORY]
+    if normpath(path) != path:
+        yield _error(where, f"{path} is not in its shortest form.", f"Write {normpath(path)}.")
+    elif any(_within(path, directory) for directory in ours) or path in {WORKSPACE, SHARED_MEMORY}:
+        yield _error(
+            where,
+            f"{path} is, or lies in, a directory of the operator's.",
+            f"Remove it ({CONFIG_PATH}), or choose another.",
+        )
+
+
+def _shared_memory_twice(spec: DeepSpeedJobSpec, trainer: Json) -> Iterator[Finding]:
+    if spec.shared_memory is not None and mounts_shared_memory(trainer):
+        message = f"the template mounts its own volume at {SHARED_MEMORY}, whose size this field would set."
+        yield _error("spec.sharedMemory", message, "Remove this field, or that mount.")
+
+
+def _has_config(spec: DeepSpeedJobSpec) -> bool:
+    return spec.ds_config is not None or spec.ds_config_from is not None
+
+
+def _within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")
+
+
+def _error(path: str, message: str, fix: str) -> Finding:
+    return Finding(level=Level.ERROR, path=path, message=message, fix=fix)

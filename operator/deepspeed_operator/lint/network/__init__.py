@@ -1,0 +1,1 @@
+"""Findings about a job's network: its profile, and the variables of collective libraries."""

@@ -1,0 +1,24 @@
+"""What deserves a word about a job's network."""
+
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import Finding
+from deepspeed_operator.job.accelerators import Library
+from deepspeed_operator.job.network.profile import profile_of
+from deepspeed_operator.lint.network.fabric import fabric_findings
+from deepspeed_operator.lint.network.names import name_findings
+from deepspeed_operator.lint.network.traps import trap_findings
+from deepspeed_operator.lint.network.variables import PREFIX, variables_of
+
+
+def network_findings(spec: DeepSpeedJobSpec, library: Library | None) -> list[Finding]:
+    """Return warnings and advice about the network, and errors about names that no container can have.
+
+    `library` carries the collectives; None: which one is not known.
+    """
+    variables, fabric = variables_of(spec), profile_of(spec)
+    nccl = library is None or library.prefix == PREFIX
+    return [
+        *name_findings(spec, variables, fabric, library),
+        *(trap_findings(variables, nodes=spec.nodes) if nccl else ()),
+        *fabric_findings(spec, fabric, variables, library),
+    ]

@@ -1,0 +1,161 @@
+"""What a template may not say, because it is the operator's to say; and what it had better not say."""
+
+from collections.abc import Iterator
+
+from deepspeed_operator.api.names import ENV_PREFIX, GROUP, LABEL_MANAGED_BY, OPERATOR, TRAINER
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.untyped import Json, list_at, object_at
+from deepspeed_operator.dsconfig.wording import quoted
+from deepspeed_operator.job.accelerators import accelerator_limits, whole
+from deepspeed_operator.job.image import trainer_image
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.world import accelerator_slots
+from deepspeed_operator.lint.mounts import mount_findings
+from deepspeed_operator.lint.shapes import TEMPLATE, shape_findings
+
+POD = f"{TEMPLATE}.spec"
+
+# Field → what to do instead of setting it.
+_OURS_IN_POD = {
+    "hostname": "Remove it: the hostfile names every pod.",
+    "hostnameOverride": "Remove it: the hostfile names every pod.",
+    "subdomain": "Remove it: the hostfile's names resolve through the job's own Service.",
+    "nodeName": "Use nodeSelector or affinity, which the scheduler obeys.",
+    "activeDeadlineSeconds": "Remove it; spec.lifecycle.startupDeadlineSeconds limits the time until all ranks run.",
+}
+_OURS_IN_TRAINER = {
+    "args": "Write the program's arguments into spec.training.args; a command that runs its arguments may stay.",
+    "restartPolicy": "Remove it: one container that starts anew cannot rejoin the other ranks.",
+    "restartPolicyRules": "Remove it: one container that starts anew cannot rejoin the other ranks.",
+}
+_PASSED_METADATA = frozenset({"labels", "annotations", "creationTimestamp"})  # kubectl's generators write the last
+_MESSAGE_PATH = "/dev/termination-log"
+
+
+def template_findings(spec: DeepSpeedJobSpec, installation: Installation) -> list[Finding]:
+    """Return everything about the template, and about fields that meet it, that is refused or deserves advice."""
+    trainer, path = _located_trainer(spec.template)
+    return [
+        *shape_findings(spec.template),
+        *_ours_in_metadata(spec.template),
+        *_ours_in_pod(spec.template),
+        *_ours_in_trainer(trainer, path),
+        *_unidentified_trainer(spec.template),
+        *_image(spec, trainer, path, installation),
+        *mount_findings(spec, trainer, path),
+        *_slots(spec, trainer, path),
+        *_surprises(spec, trainer, path),
+    ]
+
+
+def _located_trainer(template: Json | None) -> tuple[Json, str]:
+    trainer = trainer_of(template)
+    for position, container in enumerate(list_at(template, "spec", "containers")):
+        if container is trainer:
+            return container, f"{POD}.containers[{position}]"
+    return {}, f"{POD}.containers[0]"
+
+
+def _ours_in_metadata(template: Json | None) -> Iterator[Finding]:
+    for field in template or {}:
+        if field not in {"metadata", "spec"}:
+            path = f"{TEMPLATE}.{_shown(field)}"
+            yield _error(path, "not a field of a pod template.", "Write metadata and spec only.")
+    for field, value in object_at(template, "metadata").items():
+        if field not in _PASSED_METADATA and value is not None:
+            path = f"{TEMPLATE}.metadata.{_shown(field)}"
+            yield _error(path, "the operator names and owns the pods.", "Remove it; labels and annotations may stay.")
+    for label, value in object_at(template, "metadata", "labels").items():
+        path = f"{TEMPLATE}.metadata.labels[{quoted(label)}]"
+        if label.startswith(f"{GROUP}/"):
+            yield _error(path, f"labels of {GROUP} are the operator's.", "Choose another prefix.")
+        elif label == LABEL_MANAGED_BY and value != OPERATOR:
+            yield _error(path, f"the operator finds its pods by this label, which is {OPERATOR}.", "Remove it.")
+
+
+def _ours_in_pod(template: Json | None) -> Iterator[Finding]:
+    pod = object_at(template, "spec")
+    for field, instead in _OURS_IN_POD.items():
+        if pod.get(field) is not None:
+            yield _error(f"{POD}.{field}", "this field is the operator's.", instead)
+    if pod.get("restartPolicy") not in {None, "Never"}:
+        message = "this field is the operator's: Never, because a gang starts and ends as a whole."
+        yield _error(f"{POD}.restartPolicy", message, "Remove it.")
+
+
+def _ours_in_trainer(trainer: Json, path: str) -> Iterator[Finding]:
+    for field, instead in _OURS_IN_TRAINER.items():
+        if trainer.get(field):
+            yield _error(f"{path}.{field}", "this field of the trainer container is the operator's.", instead)
+    if trainer.get("terminationMessagePath") not in {None, _MESSAGE_PATH}:
+        message = f"the agent reports the cause of a failure at {_MESSAGE_PATH}."
+        yield _error(f"{path}.terminationMessagePath", message, "Remove it.")
+    for position, variable in enumerate(list_at(trainer, "env")):
+        name = object_at(variable).get("name")
+        if isinstance(name, str) and name.startswith(ENV_PREFIX):
+            message = f"{_shown(name)}: variables beginning with {ENV_PREFIX} are the operator's."
+            yield _error(f"{path}.env[{position}].name", message, "Choose another name.")
+
+
+def _unidentified_trainer(template: Json | None) -> Iterator[Finding]:
+    containers = list_at(template, "spec", "containers")
+    if len(containers) > 1 and trainer_of(template) is None:
+        names = ", ".join(quoted(object_at(container).get("name")) for container in containers[:10])
+        message = f"which container trains? There are {len(containers)} ({names}), none named {TRAINER}."
+        yield _error(f"{POD}.containers", message, f"Name the training container {TRAINER}.")
+
+
+def _image(spec: DeepSpeedJobSpec, trainer: Json, path: str, installation: Installation) -> Iterator[Finding]:
+    templated = trainer.get("image")
+    if spec.image and templated and spec.image != templated:
+        message = (
+            f"the trainer's image is given twice: {_shown(spec.image)}, and {_shown(str(templated))} in {path}.image."
+        )
+        yield _error("spec.image", message, "Keep one of them.")
+    if not trainer_image(spec, installation):
+        message = "no image: neither the job nor this installation of the operator names one."
+        yield _error("spec.image", message, "Name an image with python3, PyTorch and DeepSpeed.")
+
+
+def _slots(spec: DeepSpeedJobSpec, trainer: Json, path: str) -> Iterator[Finding]:
+    for resource, quantity in accelerator_limits(trainer).items():
+        if whole(quantity) is None:
+            where = f"{path}.resources.limits[{quoted(resource)}]"
+            yield _error(where, f"must be a whole number of devices, not {quoted(quantity)}.", "Write 8, for example.")
+    accelerators, slots = accelerator_slots(spec), spec.slots_per_node
+    if slots and slots > accelerators > 0:
+        message = f"{slots} ranks per pod, but the template limits the trainer to {accelerators} accelerators."
+        yield _error("spec.slotsPerNode", message, f"Remove it ({accelerators} are the default), or raise the limit.")
+    elif slots and slots < accelerators:
+        message = f"{accelerators - slots} of the {accelerators} accelerators that the template gives a pod stay idle."
+        yield _warning("spec.slotsPerNode", message, f"Remove it ({accelerators} are the default), or lower the limit.")
+
+
+def _surprises(spec: DeepSpeedJobSpec, trainer: Json, path: str) -> Iterator[Finding]:
+    pod = object_at(spec.template, "spec")
+    for position, container in enumerate(list_at(pod, "containers")):
+        if container is not trainer and trainer:
+            message = "a plain sidecar keeps its pod, and so its GPUs, after the trainer has ended."
+            fix = "Make it a native sidecar: an init container with restartPolicy Always."
+            yield Finding(level=Level.ADVICE, path=f"{POD}.containers[{position}]", message=message, fix=fix)
+    if pod.get("hostNetwork") and pod.get("dnsPolicy") not in {None, "ClusterFirstWithHostNet"}:
+        message = "with hostNetwork the hostfile's names resolve only with ClusterFirstWithHostNet."
+        yield _warning(f"{POD}.dnsPolicy", message, "Remove it: the operator sets that.")
+    if trainer.get("workingDir") and spec.training.files is not None:
+        message = "with spec.training.files the ranks' working directory is /workspace."
+        yield _warning(f"{path}.workingDir", message, "Remove it, or spec.training.files.")
+
+
+def _shown(text: str) -> str:
+    """A user's word, short and printable."""
+    return quoted(text)[1:-1]
+
+
+def _error(path: str, message: str, fix: str) -> Finding:
+    return Finding(level=Level.ERROR, path=path, message=message, fix=fix)
+
+
+def _warning(path: str, message: str, fix: str) -> Finding:
+    return Finding(level=Level.WARNING, path=path, message=message, fix=fix)

@@ -1,0 +1,1 @@
+"""Which change of the configuration makes training faster, or lets it fit."""

@@ -1,0 +1,232 @@
+"""A plan corrected by what its job's first steps took: what the network's part is, and what would be faster.
+
+The all-reduce that was measured tells what the counted traffic takes. Of the rest of the measured step as much as may
+be is taken for computing, which no other configuration of the same batch avoids: a gain is rather larger than said. On
+a device that no data sheet here knows, all of it is, and only such changes are looked at as make none of the unknown
+parts larger.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from deepspeed_operator.api.status import Batch
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO
+from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.job.data_sheets import Device, device_named
+from deepspeed_operator.plan.advice.alternatives import Alternative, Circumstances, Plan, advise, plan_of
+from deepspeed_operator.plan.advice.candidates import SINGLE, Change, changed, changes
+from deepspeed_operator.plan.engine.groups import groups_of
+from deepspeed_operator.plan.engine.reading import setup_of
+from deepspeed_operator.plan.memory.case import Case, Missing
+from deepspeed_operator.plan.memory.fit import ERROR
+from deepspeed_operator.plan.time.costs import Costs, Work, assumed
+from deepspeed_operator.plan.time.links import Bandwidth, Links, Sweep
+from deepspeed_operator.plan.time.measured import AllReduce, Measured
+from deepspeed_operator.plan.time.step_time import StepTime, overlaps, reductions, updated
+from deepspeed_operator.plan.traffic.collectives import ALL_REDUCE
+
+# What an alternative must gain to be worth a word in the middle of a run.
+FASTER: Final = 1.3
+# Several times the bytes take at least so many times as long, unless something else held up the fewer ones.
+_GROWS: Final = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """`predicted`: seconds of a step; `network`: seconds that its traffic takes; `peak`: bytes, predicted.
+
+    `best`: the fastest alternative, where it is more than FASTER times as fast; `needed`: bytes of a GPU for it, None
+    where memory was not measured. `bus_bandwidth`: bytes a second, measured by the ranks, else by the preflight.
+    `remarks`: what is left out, and why something is missing.
+    """
+
+    measured: Measured
+    predicted: float | None = None
+    network: float | None = None
+    peak: int | None = None
+    best: Alternative | None = None
+    needed: int | None = None
+    bus_bandwidth: float | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def as_run(config: Mapping[str, Any], batch: Batch | None, measured: Measured) -> tuple[dict[str, Any], Batch]:
+    """Return precision and batch as the ranks have them, where configuration and job leave that to a framework."""
+    filled = dict(config)
+    for name in ("bf16", "fp16"):
+        section = object_at(filled.get(name))
+        if section.get("enabled") == AUTO:
+            filled[name] = {**section, "enabled": measured.precision == name}
+    known = batch or Batch()
+    micro, accumulation = known.micro_per_gpu or measured.micro_batch, known.accumulation or measured.accumulation
+    return filled, known.model_copy(update={"micro_per_gpu": micro, "accumulation": accumulation})
+
+
+def corrected(case: Case | Missing, nodes: int, measured: Measured, preflight: float | None = None) -> Corrected:
+    """Return what the first steps of a job on so many nodes tell beside its plan.
+
+    `preflight`: bytes a second of bus bandwidth, of which the network's part is told if the ranks measured no
+    all-reduce.
+    """
+    rate = measured.all_reduce.bus_bandwidth if measured.all_reduce is not None else preflight or None
+    if isinstance(case, Missing):
+        why = f"nothing is predicted: {case.path}: {case.why}"
+        return Corrected(measured, bus_bandwidth=rate, remarks=(why,))
+    if (other := _other(case, measured)) is not None:
+        return Corrected(measured, bus_bandwidth=rate, remarks=(other,))
+    device = device_named(measured.device, measured.device_memory)
+    links = _links(case.setup, case.world // nodes, measured.all_reduce, device)
+    if measured.all_reduce is None and rate is not None:
+        links = measured_links(rate, nodes, device)
+    around = _circumstances(case, nodes, links, device)
+    now = plan_of(case.config, case.micro, case.accumulation, around)
+    peak = now.memory.size if measured.peak_memory is not None else None
+    remarks = tuple(_remarks(case, now, measured, device, rate))
+    found = Corrected(measured, peak=peak, bus_bandwidth=rate, remarks=remarks)
+    if now.time is None or (rate is None and now.traffic.terms):
+        return found
+    if device is not None and case.model.usage.sequence is not None:
+        found = replace(found, predicted=now.time.seconds)
+    found = replace(found, network=now.time.communication)
+    parts = split(now, around.costs, measured.step_seconds)
+    if parts is None:
+        words = "the traffic takes longer at the measured all-reduce than the whole step did: nothing is advised"
+        return replace(found, remarks=(*found.remarks, words))
+    time, costs = parts
+    around = replace(around, costs=costs, capacity=_room(now, measured))
+    best = next(iter(faster(case, replace(now, time=time), around, known=device is not None)), None)
+    if best is None or measured.peak_memory is None:
+        return replace(found, best=best)
+    needed = best.plan.memory.size * measured.peak_memory / now.memory.size + best.plan.memory.outside.size
+    return replace(found, best=best, needed=round(needed))
+
+
+def _other(case: Case, measured: Measured) -> str | None:
+    """Say in what the ranks do not run what the job says."""
+    setup = case.setup
+    precision = "bf16" if setup.bf16 else "fp16" if setup.fp16 else "fp32"
+    pairs = {
+        "ZeRO stage": (setup.stage, measured.stage),
+        "micro batch": (case.micro, measured.micro_batch),
+        "accumulation": (case.accumulation, measured.accumulation),
+        "precision": (precision, measured.precision),
+    }
+    others = [f"{name} {found}, not {said}" for name, (said, found) in pairs.items() if found != said]
+    return f"nothing is predicted, since the ranks run with {', '.join(others)}" if others else None
+
+
+def _circumstances(case: Case, nodes: int, links: Links, device: Device | None) -> Circumstances:
+    if device is not None:
+        costs = assumed(case.model, device, links, tokens=case.model.usage.sequence or 1)
+    else:
+        nothing = dict.fromkeys(Work, 0.0)
+        # Any number does for a sample: it becomes what the measured step tells.
+        costs = Costs(sample=1.0, reduction=nothing, update=nothing, gather=0.0, module=0.0, links=links, facts=())
+    return Circumstances(case.model, case.world, nodes, case.version, costs, parallelism=case.parallelism)
+
+
+def measured_links(rate: float, nodes: int, device: Device | None) -> Links:
+    """Return what an all-reduce of all ranks tells: it is as slow as what is between nodes, if there are several."""
+    inside = Bandwidth(device.interconnect) if device is not None else None
+    return Links(inside, Bandwidth(rate)) if nodes > 1 else Links(Bandwidth(rate), None)
+
+
+def _links(setup: Setup, slots: int, found: AllReduce | None, device: Device | None) -> Links:
+    """What was measured is between nodes where data-parallel ranks are on several, else inside of one."""
+    inside = Bandwidth(device.interconnect) if device is not None else None
+    if found is None:
+        return Links(inside, None)
+    group = groups_of(setup, slots).data
+    # All groups that share a node's network were measured at the same time.
+    points = [(float(size), seconds / group.sharing) for size, seconds in found.points]
+    sweep = Sweep(found.ranks, {ALL_REDUCE: _growing(points)})
+    return Links(inside, sweep) if group.nodes > 1 else Links(sweep, None)
+
+
+def _growing(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Leave out sizes that took as long as larger ones; of one size alone, all of its time is its bytes'."""
+    kept = [max(points)]
+    for size, seconds in sorted(points, reverse=True)[1:]:
+        if seconds * _GROWS < kept[0][1]:
+            kept.insert(0, (size, seconds))
+    return tuple(kept) if len(kept) > 1 else ((0.0, 0.0), *kept)
+
+
+def split(now: Plan, costs: Costs, seconds: float) -> tuple[StepTime, Costs] | None:
+    """Return the parts of the measured step, and the costs that they tell of; None where they contradict each other."""
+    time = now.time
+    assert time is not None, "the links that it needs are known"
+    # What is sent while the passes compute may cost nothing: then it counts as computing, of which nothing is gained.
+    hidden = overlaps(now.setup) or "overlap_comm" in time.unproven
+    sent = sum(costs.links.seconds(term) or 0.0 for term in now.traffic.terms if term.after or not hidden)
+    rest = seconds - sent
+    if rest <= 0:
+        return None
+    # Computing takes at least what was assumed of it: then what is too short was less work for ZeRO and the optimizer.
+    avoidable = time.work + time.update
+    compute = min(rest, max(time.compute, rest - avoidable))
+    share = (rest - compute) / avoidable if avoidable else 0.0
+    return StepTime(compute, time.work * share, time.update * share, sent), replace(
+        costs,
+        sample=costs.sample * compute / time.compute,
+        reduction={work: seconds * share for work, seconds in costs.reduction.items()},
+        update={work: seconds * share for work, seconds in costs.update.items()},
+        gather=costs.gather * share,
+        module=costs.module * share,
+        # As long as before by what is left of the work: more would make the step shorter than it was measured.
+        hides=costs.hides * share * time.compute / compute if compute else 0.0,
+    )
+
+
+def faster(case: Case, now: Plan, around: Circumstances, *, known: bool) -> list[Alternative]:
+    """Return what is more than FASTER times as fast, the fastest first; `known`: the device has a data sheet here."""
+    possible = changes(now.setup, now.micro, now.accumulation, around.slots, around.costs.half)
+    among = [change for change in possible if _is_comparable(case, now, change, known=known)]
+    return [each for each in advise(case.config, now, around, among) if (each.gain or 0) > FASTER]
+
+
+def _is_comparable(case: Case, now: Plan, change: Change, *, known: bool) -> bool:
+    """Whether what was measured tells enough of the changed configuration, and the model learns the same by it."""
+    if change.grows or change.micro < now.micro or any(path.startswith(("bf16", "fp16")) for path in change.values):
+        return False
+    is_frameworks = AUTO in (case.config.get(MICRO), case.config.get(ACCUMULATION))
+    if is_frameworks and (change.micro, change.accumulation) != (now.micro, now.accumulation):
+        return False
+    if known:
+        return True
+    if change.micro != now.micro or any("offload" in path or path == SINGLE for path in change.values):
+        return False
+    then = setup_of(changed(case.config, change), case.world, case.version, case.parallelism)
+    less_work = reductions(then, change.accumulation) <= reductions(now.setup, now.accumulation)
+    return then.stage < 3 and less_work and updated(then, case.model) <= updated(now.setup, case.model)
+
+
+def _room(now: Plan, measured: Measured) -> int | None:
+    """Bytes that an alternative may need by its own prediction: as much less than a GPU has as this one needed more."""
+    if measured.peak_memory is None or measured.device_memory is None:
+        return None
+    outside = now.memory.outside.size
+    more = measured.peak_memory / now.memory.size * (1 + ERROR)
+    return max(now.memory.needed, round((measured.device_memory - outside) / more + outside))
+
+
+def _remarks(case: Case, now: Plan, measured: Measured, device: Device | None, rate: float | None) -> Iterator[str]:
+    model = case.model
+    if measured.all_reduce is None and now.traffic.terms:
+        known = "the network's part is by the preflight's" if rate else "nothing is known of the network"
+        yield f"no all-reduce was measured, so {known}"
+    if device is None:
+        yield f"nothing is known here of the device{f' {measured.device}' if measured.device else ''}"
+    elif model.usage.sequence is None:
+        yield "spec.model.sequenceLength is not declared, so no step is predicted"
+    elif model.assumes("sequenceLength"):
+        yield f"sequenceLength {model.usage.sequence:,} is assumed"
+    if overlaps(now.setup) and now.traffic.terms:
+        yield "stage 3 sends while it computes: what of that costs no time is not known"
+    unproven = now.time.unproven if now.time is not None else now.traffic.unproven
+    if unproven:
+        yield f"predicted times are lower bounds, without {', '.join(unproven)}"
+    if measured.peak_memory is not None and (model.shape is None or model.usage.sequence is None):
+        yield "predictedPeakMemory is without activations: spec.model says no layers, widths or sequenceLength"

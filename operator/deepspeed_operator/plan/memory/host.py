@@ -1,0 +1,92 @@
+"""What training needs of a pod's memory: processes, offloaded states, and what a checkpoint copies on its way.
+
+Pinned memory is rounded up to a power of two, buffer by buffer, as PyTorch's allocator of it does.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.plan.engine.wrappers import Wrapper
+from deepspeed_operator.plan.memory.sizes import FP32, Item, Sizes, sizes_of
+from deepspeed_operator.plan.model.architecture import Model
+
+# Resident memory of a rank with PyTorch, DeepSpeed, CUDA and NCCL, at first and after some steps: fitted on one model.
+# Without ZeRO, the kernels that divide and gather are never loaded.
+_NEW_PROCESS: Final = 1.45 * 2**30
+_PROCESS: Final = 2.1 * 2**30
+_PLAIN_PROCESS: Final = 2.0 * 2**30
+_PLAIN: Final = (Wrapper.NONE, Wrapper.FP16, Wrapper.UNFUSED)
+_NO_NEEDLESS_SUMS: Final = (0, 19, 0)
+CHECKPOINT: Final = "copies for a checkpoint"
+_SECTIONS: Final = {
+    "offload_optimizer": "DeepSpeedZeroOffloadOptimizerConfig",
+    "offload_param": "DeepSpeedZeroOffloadParamConfig",
+}
+
+
+def host_memory(setup: Setup, model: Model, micro: int, accumulation: int, slots: int) -> tuple[Item, ...]:
+    """Return what the pod of rank 0 with `slots` ranks holds; what data loaders and /dev/shm take comes on top."""
+    sizes = sizes_of(setup, model, micro, accumulation)
+    # Before the first step, stage 3 makes its part flat by way of the host.
+    flat = sizes.parameters / sizes.ranks if sizes.wrapper is Wrapper.ZERO_3 and not sizes.parameters_on_host else 0
+    least = _PLAIN_PROCESS if sizes.wrapper in _PLAIN else _PROCESS
+    process = least if sizes.offloaded else max(least, _NEW_PROCESS + flat)
+    items = [Item("processes", process), *_offloaded(sizes)]
+    whole = [Item(item.what, item.size * slots) for item in items if item.size]
+    copies = max(0, _checkpoint(sizes, slots) - (process - least) * slots)
+    return (*whole, Item(CHECKPOINT, copies))
+
+
+def _offloaded(sizes: Sizes) -> Iterator[Item]:
+    setup, part = sizes.setup, sizes.part
+    optimizer, parameters = (_Pinned(setup, section) for section in _SECTIONS)
+    if sizes.parameters_on_host:
+        yield Item("parameters, offloaded", parameters.size(sizes.parameters / sizes.ranks))
+    if not sizes.offloaded:
+        return
+    yield Item("optimizer states, offloaded", part * sizes.optimizer.states)
+    yield Item("gradients in fp32", optimizer.size(part * FP32))
+    if sizes.wrapper is Wrapper.ZERO_3:
+        yield Item("parameters in fp32, offloaded", part * FP32)
+        yield Item("gradients", optimizer.size(part * sizes.sums))
+        yield Item("parameters on their way to the GPU", part * sizes.width)
+        return
+    yield Item("parameters in fp32, offloaded", optimizer.size(part * FP32))
+    yield Item("parameters on their way to the GPU", optimizer.size(part * sizes.width))
+    buffers = optimizer.size(sizes.largest * sizes.width)
+    if _accumulates_here(sizes):
+        tensors = (size for piece in sizes.activations.pieces for size in piece.trained)
+        buffers += sum(optimizer.size(size * sizes.width) for size in tensors) / sizes.ranks
+    yield Item("gradients", buffers)
+
+
+def _accumulates_here(sizes: Sizes) -> bool:
+    """Whether the host has buffers in which gradients accumulate.
+
+    Stage 1 reduces once a step, when all of it is summed: older versions had them there, too, and needed none.
+    """
+    return sizes.accumulation > 1 and (sizes.setup.stage > 1 or sizes.setup.schema.numbers < _NO_NEEDLESS_SUMS)
+
+
+def _checkpoint(sizes: Sizes, slots: int) -> float:
+    """torch.save copies one tensor's storage after the other from the GPU: the flat ones are the largest."""
+    whole = sizes.trained * sizes.width
+    if sizes.wrapper in _PLAIN:
+        return sizes.trained * FP32 if sizes.wrapper is Wrapper.FP16 else sizes.largest * FP32
+    own = 0 if sizes.offloaded else sizes.part * FP32
+    first = own if sizes.wrapper is Wrapper.ZERO_3 else max(own, whole)
+    return first + own * (slots - 1)
+
+
+class _Pinned:
+    """Whether a section of zero_optimization pins what it holds, and the bytes that this takes."""
+
+    def __init__(self, setup: Setup, section: str) -> None:
+        given = object_at(setup.zero.get(section)).get("pin_memory")
+        default = setup.schema.models[_SECTIONS[section]]["fields"]["pin_memory"]["default"]
+        self._pins = bool(default if given is None else given)
+
+    def size(self, size: float) -> float:
+        return 1 << (round(size) - 1).bit_length() if self._pins and size >= 1 else size

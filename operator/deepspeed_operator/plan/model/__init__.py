@@ -1,0 +1,1 @@
+"""The model: its parameters, layers and experts, as declared or as its config.json has them."""

@@ -1,0 +1,162 @@
+"""What the planner knows of a model, and from where."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+from typing import Final
+
+from deepspeed_operator.job.provenance import Fact, Source
+from deepspeed_operator.plan.model.families import LLAMA, Family, Width
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A parameter; a tied one has the same name wherever it is used."""
+
+    name: str
+    elements: int
+    trained: bool = True
+
+
+Module = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Where numbers are dropped in training: a mask of a byte for each is kept."""
+
+    attention: bool = False
+    residual: bool = False
+    embedding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What activations depend on; `queries` and `keys` are widths of these projections, over all heads."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    vocabulary: int
+    queries: int
+    keys: int
+    family: Family = LLAMA
+    activation: str = "silu"
+    dropout: Dropout = Dropout()
+
+    def width(self, name: Width) -> int:
+        return self.queries // self.heads if name == "head" else getattr(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A fact of a shape that nobody told: what else of it may be, one end and the other."""
+
+    name: str
+    few: Mapping[str, int]
+    many: Mapping[str, int]
+
+
+class Attention(StrEnum):
+    """How attention is computed. SDPA stands for kernels that keep no scores: flash and memory-efficient ones."""
+
+    SDPA = "SDPA"
+    EAGER = "Eager"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How a script trains the model: `sequence` tokens a sample, and never more than `longest`.
+
+    `frozen_width`: bytes of a frozen parameter, None: as those that are trained. `adapted`: modules with adapters.
+    """
+
+    sequence: int | None = None
+    longest: int | None = None
+    attention: Attention = Attention.SDPA
+    checkpointing: bool = False
+    frozen_width: float | None = None
+    adapted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """`count` experts with `parameters` each in each of `layers` layers; a token goes to `chosen` of them.
+
+    `capacity`: tokens for which they have room, in units of those that they would share evenly.
+    """
+
+    count: int
+    layers: int
+    parameters: int
+    chosen: int = 1
+    capacity: float = 1.0
+
+    @property
+    def total(self) -> int:
+        return self.count * self.layers * self.parameters
+
+    @property
+    def passed(self) -> float:
+        """Parameters that a token goes through, room that is left empty counted: it is computed, too."""
+        return self.layers * self.parameters * self.chosen * self.capacity
+
+    def room(self, tokens: int) -> int:
+        """Tokens that all experts of a layer take of `tokens`: _capacity of moe/sharded_moe.py."""
+        return self.count * max(ceil(tokens / self.count * self.capacity * self.chosen), _LEAST_ROOM)
+
+
+# min_capacity of an expert, where the script says no other.
+_LEAST_ROOM: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """`modules` are those that own parameters, as a forward pass calls them; empty where only a number is known."""
+
+    parameters: int
+    modules: tuple[Module, ...]
+    shape: Shape | None
+    facts: tuple[Fact, ...]
+    trainable: int | None = None
+    usage: Usage = Usage()
+    experts: Experts | None = None
+    guesses: tuple[Guess, ...] = ()
+
+    @property
+    def passed(self) -> float:
+        """Parameters that a token goes through."""
+        return self.parameters - self.experts.total + self.experts.passed if self.experts else self.parameters
+
+    @property
+    def trained(self) -> int:
+        """Parameters that have gradients: all, where nothing else is said."""
+        if self.trainable is not None:
+            return self.trainable
+        frozen = {tensor.name: tensor.elements for module in self.modules for tensor in module if not tensor.trained}
+        return self.parameters - sum(frozen.values())
+
+    def assumes(self, name: str) -> bool:
+        """Whether this fact is nobody's word."""
+        return any(fact.name == name and fact.source is Source.ASSUMED for fact in self.facts)
+
+
+class UnknownModelError(ValueError):
+    """A model whose parameters cannot be told from its configuration."""
+
+
+def declared(parameters: int) -> Model:
+    """Return a model of which only the size is known."""
+    return Model(parameters, (), None, (Fact("parameters", parameters, Source.DECLARED),))
+
+
+def of_modules(modules: tuple[Module, ...]) -> Model:
+    """Return a model whose modules are known one by one."""
+    return Model(total(modules), modules, None, (Fact("parameters", total(modules), Source.DECLARED),))
+
+
+def total(modules: Iterable[Module]) -> int:
+    """Count parameters; a tied one counts once."""
+    return sum({tensor.name: tensor.elements for module in modules for tensor in module}.values())

@@ -1,0 +1,203 @@
+"""The model that a job declares, each fact with its source."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from deepspeed_operator.api.facts import AttentionKernel, FrozenType, Lora, ModelFacts, Quantization
+from deepspeed_operator.api.facts import Experts as DeclaredExperts
+from deepspeed_operator.job.provenance import Fact, Source
+from deepspeed_operator.plan.model.architecture import (
+    Attention,
+    Experts,
+    Guess,
+    Model,
+    Module,
+    Shape,
+    Tensor,
+    UnknownModelError,
+    Usage,
+    declared,
+)
+from deepspeed_operator.plan.model.hugging_face import from_hugging_face
+
+_WIDTHS: Final[Mapping[FrozenType, float]] = {FrozenType.FP32: 4, FrozenType.FP16: 2, FrozenType.BF16: 2}
+# bitsandbytes stores int8 with a scale a row, NF4 with an fp32 scale for each 64 numbers.
+_QUANTIZED: Final[Mapping[Quantization, float]] = {Quantization.INT8: 1.0, Quantization.NF4: 0.5 + 4 / 64}
+# Numbers of an attention head: usually, and at most and at least among the models that are trained today.
+_HEAD: Final = 128
+_WIDEST: Final = 256
+_NARROWEST: Final = 64
+# Without a word, no sample is assumed to be longer, whatever the model could take.
+_USUAL_SEQUENCE: Final = 4096
+
+
+def model_of(facts: ModelFacts) -> Model:
+    """Return the model; raises UnknownModelError where even its number of parameters is not known."""
+    if facts.from_config is not None:
+        model = from_hugging_face(facts.from_config)
+        if facts.parameters is not None and facts.parameters != model.parameters:
+            raise UnknownModelError(
+                f"parameters {facts.parameters} contradict fromConfig, which has {model.parameters}"
+            )
+    elif facts.parameters is not None:
+        shape = _shape(facts)
+        guesses = tuple(_guesses(facts, facts.parameters, shape)) if shape is not None else ()
+        model = replace(declared(facts.parameters), shape=shape, guesses=guesses)
+    else:
+        raise UnknownModelError("neither parameters nor fromConfig is given: write one of them")
+    if facts.experts is not None:
+        model = replace(model, experts=_experts(facts, facts.experts))
+    if facts.lora is not None:
+        model = _with_adapters(model, facts.lora)
+    elif facts.trainable_parameters is not None:
+        model = replace(model, trainable=min(facts.trainable_parameters, model.parameters))
+    usage = _usage(facts, model)
+    model = replace(model, usage=usage)
+    return replace(model, facts=(*model.facts, *_facts(facts, model)))
+
+
+def _shape(facts: ModelFacts) -> Shape | None:
+    layers, hidden, vocabulary = facts.layers, facts.hidden_size, facts.vocabulary
+    if layers is None or hidden is None or vocabulary is None or facts.parameters is None:
+        return None
+    heads = facts.heads or max(1, hidden // _HEAD)
+    keys = hidden // heads * (facts.key_value_heads or heads)
+    intermediate = facts.intermediate_size or _intermediate(
+        facts.parameters - 2 * vocabulary * hidden, layers, hidden, keys
+    )
+    return Shape(layers, hidden, intermediate, heads, vocabulary, queries=hidden, keys=keys)
+
+
+def _intermediate(parameters: int, layers: int, hidden: int, keys: int) -> int:
+    """Return the width inside the MLP by which the parameters of all layers come out."""
+    return max(hidden, (parameters // layers - 2 * hidden * (hidden + keys)) // (3 * hidden))
+
+
+def _guesses(facts: ModelFacts, parameters: int, shape: Shape) -> Iterator[Guess]:
+    """Yield what is not told of a shape: heads of 64 to 256, of keys and values at least one, and embeddings tied."""
+    hidden, groups = shape.hidden, facts.key_value_heads
+    few, many = facts.heads or max(1, hidden // _WIDEST), facts.heads or max(1, hidden // _NARROWEST)
+    least, most = (min(hidden, hidden // each * (groups or 1)) for each in (many, few))
+    if facts.heads is None:
+        widths = (least, most) if groups is not None else (shape.keys, shape.keys)
+        yield Guess("heads", {"heads": few, "keys": widths[0]}, {"heads": many, "keys": widths[1]})
+    if groups is None:
+        yield Guess("keyValueHeads", {"keys": least}, {"keys": hidden})
+    if facts.intermediate_size is None:
+        ends = shape.vocabulary * hidden
+        narrow, wide = (
+            _intermediate(parameters - matrices * ends, shape.layers, hidden, keys)
+            for matrices, keys in ((2, hidden if groups is None else most), (1, least))
+        )
+        yield Guess("intermediateSize", {"intermediate": narrow}, {"intermediate": wide})
+
+
+def _experts(facts: ModelFacts, declared: DeclaredExperts) -> Experts:
+    if facts.from_config is not None or facts.parameters is None:
+        raise UnknownModelError("experts need parameters, not fromConfig: of the families it knows none has any")
+    experts = Experts(
+        declared.count, declared.layers, declared.parameters, declared.top_k, declared.capacity_percent / 100
+    )
+    if experts.total > facts.parameters:
+        raise UnknownModelError(f"experts have {experts.total} parameters, more than all, which are {facts.parameters}")
+    if facts.lora is not None or facts.trainable_parameters not in (None, facts.parameters):
+        raise UnknownModelError("experts: how many of them are frozen is not known")
+    return experts
+
+
+def _usage(facts: ModelFacts, model: Model) -> Usage:
+    longest = model.usage.longest
+    sequence = facts.sequence_length
+    if sequence is None and longest is not None:
+        sequence = min(longest, _USUAL_SEQUENCE)
+    return Usage(
+        sequence=sequence,
+        longest=longest,
+        attention=Attention.EAGER if facts.attention is AttentionKernel.EAGER else Attention.SDPA,
+        checkpointing=bool(facts.activation_checkpointing),
+        frozen_width=_frozen_width(facts, model),
+        adapted=tuple(facts.lora.targets) if facts.lora else (),
+    )
+
+
+def _frozen_width(facts: ModelFacts, model: Model) -> float | None:
+    plain = _WIDTHS[facts.frozen_dtype] if facts.frozen_dtype is not None else None
+    if facts.quantization is Quantization.NONE:
+        return plain
+    # The vocabulary's matrices, norms and biases stay as they are.
+    share = min(1.0, _ends(model) / model.parameters)
+    return share * (plain or 2) + (1 - share) * _QUANTIZED[facts.quantization]
+
+
+def _ends(model: Model) -> int:
+    """Parameters before and after the layers."""
+    ends = {tensor: tensor.elements for module in model.modules for tensor in module if _is_outside(tensor)}
+    if model.shape is not None and not model.modules:
+        return 2 * model.shape.vocabulary * model.shape.hidden
+    return sum(ends.values())
+
+
+def _is_outside(tensor: Tensor) -> bool:
+    return not tensor.name.startswith("layers.")
+
+
+def _with_adapters(model: Model, lora: Lora) -> Model:
+    """Freeze all, and add a pair of matrices beside each module that is named, as peft does it."""
+    shape = model.shape
+    if shape is None:
+        raise UnknownModelError("lora needs fromConfig, or layers, hiddenSize and vocabulary")
+    linears = shape.family.linears
+    unknown = [target for target in lora.targets if not any(each.adapted_by((target,)) for each in linears)]
+    if unknown:
+        names = ", ".join(dict.fromkeys(linear.name.rpartition(".")[2] for linear in linears))
+        raise UnknownModelError(f"lora.targets: {', '.join(unknown)} is none of {names}")
+    pairs = {
+        linear.name: (lora.rank * shape.width(linear.into), lora.rank * sum(map(shape.width, linear.out)))
+        for linear in linears
+        if linear.adapted_by(tuple(lora.targets))
+    }
+    added = shape.layers * sum(map(sum, pairs.values()))
+    frozen = tuple(tuple(replace(tensor, trained=False) for tensor in module) for module in model.modules)
+    modules = tuple(each for module in frozen for each in _beside(module, pairs))
+    return replace(model, parameters=model.parameters + added, modules=modules, trainable=added)
+
+
+def _beside(module: Module, pairs: Mapping[str, tuple[int, int]]) -> Iterator[Module]:
+    yield module
+    name = module[0].name.removesuffix(".weight")
+    pair = pairs.get(name.split(".", 2)[-1]) if name.startswith("layers.") else None
+    if pair is not None:
+        yield from ((Tensor(f"{name}_lora_{side}.weight", size),) for side, size in zip("AB", pair, strict=True))
+
+
+def _facts(facts: ModelFacts, model: Model) -> Iterator[Fact]:
+    usage = model.usage
+    trained_is_said = facts.lora is not None or facts.trainable_parameters is not None
+    if facts.from_config is None and model.shape is not None:
+        yield from _facts_of(model.shape, facts)
+    if facts.experts is not None:
+        words = f"{facts.experts.count} in each of {facts.experts.layers} layers, {facts.experts.top_k} for a token"
+        yield Fact("experts", words, Source.DECLARED)
+    yield Fact("trainableParameters", model.trained, _source(trained_is_said))
+    if usage.sequence is not None:
+        yield Fact("sequenceLength", usage.sequence, _source(facts.sequence_length is not None))
+    yield Fact("attention", usage.attention.value, _source(facts.attention is not None))
+    checkpointing = "true" if usage.checkpointing else "false"
+    yield Fact("activationCheckpointing", checkpointing, _source(facts.activation_checkpointing is not None))
+    if usage.frozen_width is not None:
+        yield Fact("bytes of a frozen parameter", round(usage.frozen_width, 3), Source.DECLARED)
+
+
+def _facts_of(shape: Shape, facts: ModelFacts) -> Iterator[Fact]:
+    yield Fact("layers", shape.layers, Source.DECLARED)
+    yield Fact("hidden size", shape.hidden, Source.DECLARED)
+    yield Fact("vocabulary", shape.vocabulary, Source.DECLARED)
+    yield Fact("heads", shape.heads, _source(facts.heads is not None))
+    groups = shape.keys * shape.heads // shape.queries
+    yield Fact("keyValueHeads", groups, _source(facts.key_value_heads is not None))
+    yield Fact("intermediateSize", shape.intermediate, _source(facts.intermediate_size is not None))
+
+
+def _source(said: bool) -> Source:
+    return Source.DECLARED if said else Source.ASSUMED

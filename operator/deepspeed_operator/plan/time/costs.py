@@ -1,0 +1,128 @@
+"""What the parts of a step cost on one rank, whatever its network: measured by a calibration, or assumed of a GPU."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.job.data_sheets import Device
+from deepspeed_operator.job.precision import Precision
+from deepspeed_operator.job.provenance import Fact, Source
+from deepspeed_operator.plan.engine.partitioning import to_single_ranks
+from deepspeed_operator.plan.model.architecture import Model
+from deepspeed_operator.plan.time.links import Link, Links
+
+
+class Work(StrEnum):
+    """Who handles gradients and the optimizer's states: it decides what a step does beside computing and sending."""
+
+    WHOLE = "stage 0"
+    DIVIDED = "stages 1 and 2"
+    ROOTED = "stages 1 and 2 with use_multi_rank_bucket_allreduce: false"
+    GATHERED = "stage 3"
+
+
+def work_of(setup: Setup) -> Work:
+    if setup.stage in (1, 2) and to_single_ranks(setup):
+        return Work.ROOTED
+    return (Work.WHOLE, Work.DIVIDED, Work.DIVIDED, Work.GATHERED)[setup.stage]
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds: `sample` of one sample's forward and backward pass, beside `launch` for the passes of each micro step
+    whatever its samples; `reduction` of a parameter that is reduced, `update` of a parameter that the rank's optimizer
+    updates, `gather` of a parameter tensor that stage 3 gathers, `module` of a module that it visits. `hides`: the
+    share of computing that goes on behind these two. `gathering`: how many times what was measured of each collective
+    alone takes what stage 3 sends while it computes; `waits`: `gather` was measured on this network, waiting for it
+    included. `slower`: how many times `sample` a sample takes in a precision, where it is not once; `measured_in`: the
+    precision in which it was measured, if it was. `half`: the 16-bit type for this GPU.
+    """
+
+    sample: float
+    reduction: Mapping[Work, float]
+    update: Mapping[Work, float]
+    gather: float
+    module: float
+    links: Links
+    facts: tuple[Fact, ...]
+    gathering: float = 1.0
+    waits: bool = False
+    launch: float = 0.0
+    hides: float = 1.0
+    slower: Mapping[Precision, float] = field(default_factory=dict[Precision, float])
+    measured_in: Precision | None = None
+    half: Precision = Precision.BF16
+
+    def sample_in(self, precision: Precision) -> float:
+        """Return the seconds of one sample's two passes, computed so."""
+        return self.sample * self.slower.get(precision, 1.0)
+
+    def within(self, inside: Link | None) -> "Costs":
+        """Return the same with another link between the GPUs of a node: what was measured is between nodes."""
+        return replace(self, links=Links(inside, self.links.between))
+
+
+# Share of the peak that Llama-like models reach in plain PyTorch: 41 % was measured of 1.3 B parameters on an H100.
+_UTILIZATION: Final = 0.4
+# Of fp32's, more: its products take long, and all else hardly longer. NVIDIA's DeepLearningExamples had BERT-large read
+# 40.3 sequences of 128 a second on a V100 in fp32 and 172 in fp16 (PyTorch 19.07): 68 and 36 % of the peaks.
+_PLAIN_UTILIZATION: Final = 0.7
+# Bytes that pass through a GPU's memory for each parameter, as measured on an H200; most of it is copies.
+_UPDATE: Final = {Work.WHOLE: 210, Work.DIVIDED: 250, Work.ROOTED: 250, Work.GATHERED: 250}
+_REDUCTION: Final = {Work.WHOLE: 35, Work.DIVIDED: 30, Work.ROOTED: 30, Work.GATHERED: 30}
+# Of Python, whatever the GPU: for each tensor that stage 3 gathers, for each module that it visits.
+_GATHER: Final = 360e-6
+_MODULE: Final = 690e-6
+# Of computing, what goes on behind that: by two rounds on H200s together, which alone tell 0.3 and 0.9.
+_HIDES: Final = 0.7
+
+
+def assumed(
+    model: Model,
+    device: Device,
+    links: Links,
+    *,
+    tokens: int,
+    precision: Precision = Precision.BF16,
+    declared: float | None = None,
+) -> Costs:
+    """Return costs that nobody measured; `declared`: the seconds of a sample's two passes, as a user says.
+
+    `precision`: what the job computes in, of which the facts are told. What a user says is of that: another precision
+    is then taken to be as fast.
+    """
+    sample, slower = flops(model, tokens) / (device.flops * _UTILIZATION), _slower(device)
+    facts = [Fact("optimizer step, bytes moved a parameter", _UPDATE[Work.WHOLE], Source.ASSUMED)]
+    if declared is not None:
+        sample, slower = declared, {}
+    elif precision in slower:
+        facts.insert(0, Fact("share of the GPU's peak in fp32 without TF32", _PLAIN_UTILIZATION, Source.ASSUMED))
+    else:
+        facts.insert(0, Fact("share of the GPU's peak", _UTILIZATION, Source.ASSUMED))
+    return Costs(
+        sample=sample,
+        reduction={work: size / device.memory_rate for work, size in _REDUCTION.items()},
+        update={work: size / device.memory_rate for work, size in _UPDATE.items()},
+        gather=_GATHER,
+        module=_MODULE,
+        links=links,
+        facts=tuple(facts),
+        hides=_HIDES,
+        slower=slower,
+        half=device.half,
+    )
+
+
+def _slower(device: Device) -> dict[Precision, float]:
+    """Return how many times as long as in its 16-bit type a GPU takes: bf16 that no tensor core knows is as fp32."""
+    times = device.flops * _UTILIZATION / (device.plain_flops * _PLAIN_UTILIZATION)
+    return {precision: times for precision in Precision if precision not in (Precision.FP16, device.half)}
+
+
+def flops(model: Model, tokens: int) -> float:
+    """Of one sample's two passes: 6 for each parameter and token, and attention's products (2204.02311, B)."""
+    attention = 12 * model.shape.layers * model.shape.queries * tokens if model.shape else 0
+    passes = 6 if model.trained == model.parameters else 4  # what is frozen has no gradient of its own
+    return tokens * (passes * model.passed + attention)

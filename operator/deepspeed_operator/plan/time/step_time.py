@@ -1,0 +1,139 @@
+"""How long a step takes: its parts one after the other, except that stage 3 sends while it computes.
+
+How much of that overlaps is known of a calibration only; without one, nothing is assumed to.
+
+    stages 0 to 2: computing + work + communication + update
+    stage 3: the longer one of computing + work and communication, + update
+
+Work is what ZeRO does beside that: copies into buckets at each reduction, and at stage 3 Python for each module, as far
+as it takes longer than the share of computing that goes on behind it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deepspeed_operator.dsconfig.offload import device_of
+from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.job.precision import Precision, precision_of
+from deepspeed_operator.plan.engine.gathers import simulated
+from deepspeed_operator.plan.engine.partitioning import offloads, replaced_by_bf16_optimizer, trained_here
+from deepspeed_operator.plan.model.architecture import Model
+from deepspeed_operator.plan.time.costs import Costs, Work, work_of
+from deepspeed_operator.plan.traffic.collectives import Term
+from deepspeed_operator.plan.traffic.communication import Traffic
+
+# A forward pass is done twice then, and is half as long as a backward pass.
+_CHECKPOINTED: Final = 4 / 3
+# Seconds of a parameter at least, where the host's CPUs update it: its states through a memory of 100 GB/s a rank,
+# its gradient and its new value over PCIe.
+HOST_UPDATE: Final = 28 / 100e9 + 4 / 25e9
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds; `communication`: of those in which nothing else is done. With `unproven`, a lower bound."""
+
+    compute: float
+    work: float
+    update: float
+    communication: float
+    unproven: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.work + self.update + self.communication
+
+    @property
+    def share(self) -> float:
+        """The network's part of the step."""
+        return self.communication / self.seconds if self.seconds else 0.0
+
+
+def step_time(
+    setup: Setup, model: Model, traffic: Traffic, costs: Costs, *, micro: int, accumulation: int
+) -> StepTime | None:
+    """Return the time of a step, None where a link that it needs is not known."""
+    during = _sent(costs, [term for term in traffic.terms if not term.after])
+    after = _sent(costs, [term for term in traffic.terms if term.after])
+    if during is None or after is None:
+        return None
+    division = setup.division
+    # Ranks that share a sample or a model share its computing.
+    ranks = division.tensor * division.pipeline * division.sequence
+    passes = _CHECKPOINTED if model.usage.checkpointing else 1
+    compute = accumulation * (costs.launch + micro * costs.sample_in(precision_of(setup))) * passes / ranks
+    work = copying(setup, model, costs, accumulation)
+    if work_of(setup) is Work.GATHERED:
+        work += max(0.0, visiting(setup, model, costs, accumulation) - costs.hides * compute)
+    if work < 0:  # a sweep's single calls took longer than the same calls in a step: the network's time is less
+        during, work = max(0.0, during + work), 0.0
+    if overlaps(setup) and costs.waits:
+        waited = min(during, visits(setup, model, accumulation)[0] * costs.gather)
+        during = waited + max(0.0, during * costs.gathering - compute - work)
+        work -= waited
+    return StepTime(
+        compute=compute,
+        work=work,
+        update=(HOST_UPDATE if offloads(setup) else costs.update[work_of(setup)]) * updated(setup, model),
+        communication=during + after,
+        unproven=tuple(dict.fromkeys((*traffic.unproven, *_unproven(setup, model, costs)))),
+    )
+
+
+def _sent(costs: Costs, terms: Sequence[Term]) -> float | None:
+    seconds = [costs.links.seconds(term) for term in terms]
+    known = [each for each in seconds if each is not None]
+    return sum(known) if len(known) == len(seconds) else None
+
+
+def overlaps(setup: Setup) -> bool:
+    """Whether the passes go on while parameters and gradients are on their way: stage 3's default."""
+    return setup.stage == 3 and setup.value(ZERO, "overlap_comm") is not False
+
+
+def updated(setup: Setup, model: Model) -> float:
+    """Parameters that one rank's optimizer updates."""
+    if setup.stage or replaced_by_bf16_optimizer(setup):
+        return model.trained / (setup.division.tensor * setup.division.pipeline * setup.data_ranks)
+    return trained_here(setup, model)
+
+
+def reductions(setup: Setup, accumulation: int) -> int:
+    """How often a step reduces its gradients."""
+    return accumulation if setup.stage > 1 else 1
+
+
+def visits(setup: Setup, model: Model, accumulation: int) -> tuple[int, int]:
+    """Return how many parameter tensors stage 3 gathers in a step, and how many modules it visits."""
+    if not model.modules:
+        return 0, 0
+    _, gathers = simulated(setup, model, accumulation)
+    return sum(len(gather) for gather in gathers), 2 * len(model.modules) * accumulation
+
+
+def copying(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
+    """Seconds of copies into buckets."""
+    if setup.data_ranks == 1 and setup.stage < 3:
+        return 0.0
+    return costs.reduction[work_of(setup)] * trained_here(setup, model) * reductions(setup, accumulation)
+
+
+def visiting(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
+    """Seconds of stage 3's Python for what it gathers and visits."""
+    tensors, modules = visits(setup, model, accumulation)
+    return tensors * costs.gather + modules * costs.module
+
+
+def _unproven(setup: Setup, model: Model, costs: Costs) -> Iterator[str]:
+    if precision_of(setup) is Precision.FP32 and costs.measured_in not in (None, Precision.FP32):
+        yield f"fp32, since {costs.measured_in} was measured"
+    if model.experts is not None:
+        yield "the gate's work and experts that wait for others"
+    for name in ("offload_optimizer", "offload_param"):
+        if device_of(setup, name) != "none":
+            yield f"{name}'s work on the host"
+    if setup.stage in (1, 2) and setup.on(ZERO, "overlap_comm"):
+        yield "overlap_comm"
+    if replaced_by_bf16_optimizer(setup) or (setup.stage == 1 and setup.accumulates_in_fp32):
+        yield "BF16_Optimizer's step"

@@ -1,0 +1,1 @@
+"""What one rank passes to collectives in an optimizer step."""

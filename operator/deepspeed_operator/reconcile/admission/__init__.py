@@ -1,0 +1,1 @@
+"""Whether a run may begin."""

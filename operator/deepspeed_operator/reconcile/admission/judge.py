@@ -1,0 +1,142 @@
+"""Whether a run may begin: the configuration, the batch arithmetic and the template, all errors at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from deepspeed_operator.api.bounds import excess_of
+from deepspeed_operator.api.spec import Integration, Launcher
+from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
+from deepspeed_operator.dsconfig.judgement import Circumstances
+from deepspeed_operator.dsconfig.judgement import Judgement as ConfigurationJudgement
+from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
+from deepspeed_operator.dsconfig.source import format_findings
+from deepspeed_operator.job.accelerators import CPU, default_resource, library_of
+from deepspeed_operator.job.image import declared_version, given_accelerator
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.job.world import declared_parallelism, world_of
+from deepspeed_operator.lint.launchers import launcher_findings
+from deepspeed_operator.lint.network.findings import network_findings
+from deepspeed_operator.lint.template import template_findings
+from deepspeed_operator.reconcile.actions import FindGpus, ReadConfigMap
+from deepspeed_operator.reconcile.admission.configuration import Configuration, Unusable, configuration, missing_files
+from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict
+from deepspeed_operator.reconcile.report.statement import accepted, warnings_among
+from deepspeed_operator.render.attempt import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a run will be; `acceptance` says why not where its state is Invalid, in the words of all `errors`."""
+
+    acceptance: Verdict
+    world: World
+    batch: Batch | None
+    configuration: Configuration | None
+    findings: tuple[Finding, ...]  # the other levels, as many as status holds
+    errors: tuple[Finding, ...]
+    accelerator: str | None
+    memory: Statement | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.acceptance.state is not State.INVALID
+
+
+def judge(
+    observed: Observed, installation: Installation, *, accelerator: str | None = None
+) -> Judgement | ReadConfigMap | FindGpus:
+    """Judge the job as its spec stands now, or return the question to ask first.
+
+    `accelerator`, in DeepSpeed's words, is taken instead of what the job tells.
+    """
+    spec = observed.job.spec
+    excess = excess_of(observed.job)
+    if excess:
+        return _judgement(world_of(spec), None, None, excess, Reason.INVALID_SPEC, accelerator=accelerator)
+    source = configuration(observed)
+    if isinstance(source, ReadConfigMap):
+        return source
+    absent = missing_files(observed)
+    if isinstance(absent, ReadConfigMap):
+        return absent
+    given = given_accelerator(spec, installation)
+    world = world_of(spec).model_copy(update={"accelerator": given})
+    accelerator, default = accelerator or given.name, default_resource(world)
+    others = [*template_findings(spec, installation), *launcher_findings(spec, world)]
+    others += network_findings(spec, library_of(accelerator))
+    others += filter(None, [absent])
+    if isinstance(source, Unusable):
+        return _judgement(world, None, None, (*source.findings, *others), source.reason, accelerator=accelerator)
+    path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
+    framework = spec.training.integration is not Integration.NONE
+    version = declared_version(spec, installation)
+    # Who starts the ranks may bring the framework: accelerate launch and llamafactory-cli do.
+    integration = framework or (False if spec.training.launcher is Launcher.RANKS else None)
+    circumstances = Circumstances(world.size, version, accelerator, declared_parallelism(spec), integration)
+    judged = _judged(source, circumstances, path)
+    world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
+    form = format_findings(source.text, path, framework=framework) if source is not None else []
+    reason = Reason.INVALID_CONFIG if judged.errors else Reason.FILES_NOT_FOUND if absent else Reason.INVALID_SPEC
+    text = source.text if source is not None else None
+    before = observed.job.status.deepspeed_version
+    if source is not None and before is not None and version is not None and before != version:
+        from deepspeed_operator.dsconfig.migration import news  # noqa: PLC0415  # its table is large, and seldom asked
+
+        form += news(source.values, before, version, path)
+    size = Attempt(observed.job, 1, world, text, installation).findings()
+    findings = [*judged.findings, *form, *others, *size]
+    memory = None
+    if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
+        # Few jobs declare a model, and the planner would be a tenth of what dsjob validate takes for the others.
+        from deepspeed_operator.plan.memory.case import Case, Missing, case_of  # noqa: PLC0415
+        from deepspeed_operator.reconcile.admission.gpu_lookup import ask_nodes, known_gpus  # noqa: PLC0415
+        from deepspeed_operator.reconcile.admission.memory_fit import stated  # noqa: PLC0415
+
+        if given.name == CPU:
+            case = Missing("spec.template", "the job trains on CPUs")
+        else:
+            case = case_of(spec, source.values, world, judged.batch, version)
+        question = ask_nodes(observed, default) if installation.reads_nodes and isinstance(case, Case) else None
+        if question is not None:
+            return question
+        memory, found = stated(case, spec, world.slots_per_node, known_gpus(observed, default))
+        findings += found
+        reason = Reason.DOES_NOT_FIT
+    return _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator, memory=memory)
+
+
+# The jobs of a sweep often have one configuration, and each is judged before and after its pod is tried.
+@lru_cache(maxsize=128)
+def _judged(source: Configuration | None, circumstances: Circumstances, where: str) -> ConfigurationJudgement:
+    return judge_configuration(source.values if source is not None else None, circumstances, where)
+
+
+def _judgement(
+    world: World,
+    batch: Batch | None,
+    source: Configuration | None,
+    findings: Sequence[Finding],
+    reason_if_invalid: Reason,
+    *,
+    accelerator: str | None,
+    memory: Statement | None = None,
+) -> Judgement:
+    errors = tuple(finding for finding in findings if finding.level is Level.ERROR)
+    others = _bounded(tuple(finding for finding in findings if finding.level is not Level.ERROR))
+    if errors:
+        count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+        listed = "; ".join(str(error) for error in errors)
+        acceptance = Verdict(State.INVALID, reason_if_invalid, f"{count}, nothing was created: {listed}")
+    else:
+        acceptance = accepted(world, batch, has_config=source is not None, warnings=warnings_among(others))
+    return Judgement(acceptance, world, batch, source, others, errors, accelerator, memory)
+
+
+def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    if len(findings) <= MAX_FINDINGS:
+        return findings
+    rest = len(findings) - MAX_FINDINGS + 1
+    more = Finding(level=Level.ADVICE, path="status.findings", message=f"{rest} more: dsjob validate lists them all")
+    return (*findings[: MAX_FINDINGS - 1], more)

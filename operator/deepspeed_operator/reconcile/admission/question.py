@@ -1,0 +1,98 @@
+"""The judgement of a run as a question: what one job says may take long to judge, and others must not wait for it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from deepspeed_operator.api.status import MAX_MESSAGE, Batch, Finding, State, World
+from deepspeed_operator.job.accelerators import CPU
+from deepspeed_operator.job.image import given_accelerator
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.plan.advice.forecast import Foreseen
+from deepspeed_operator.reconcile.actions import FindGpus, ForeseePlan, JudgeRun, ReadConfigMap
+from deepspeed_operator.reconcile.admission.configuration import forgotten, named_config_maps, unread
+from deepspeed_operator.reconcile.admission.gpu_lookup import ask_nodes
+from deepspeed_operator.reconcile.admission.judge import Judgement, judge
+from deepspeed_operator.reconcile.admission.plan_forecast import with_foresight
+from deepspeed_operator.reconcile.observe.observed import Facts, ForeseenPlan, Observed, SetAside
+from deepspeed_operator.reconcile.report.conditions import Statement, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a run needs of its judgement, without the user's data; `config_digest` is None without a configuration."""
+
+    acceptance: Verdict
+    world: World
+    batch: Batch | None
+    config_digest: str | None
+    findings: tuple[Finding, ...]
+    memory: Statement | None
+
+    @property
+    def accepted(self) -> bool:
+        return self.acceptance.state is not State.INVALID
+
+
+def admission(
+    observed: Observed, installation: Installation
+) -> Admission | SetAside | ReadConfigMap | FindGpus | JudgeRun:
+    """Return how the run that spec asks for was judged, or the question to ask first."""
+    question = unread(observed)
+    if question is not None:
+        return question
+    digest, known = _digest(observed, installation), observed.facts.judged
+    again = known is not None and isinstance(known.answer, SetAside) and observed.now >= known.answer.until
+    if known is None or known.digest != digest or again:
+        return forgotten(observed) or JudgeRun(_what_counts(observed), digest)
+    return known.answer
+
+
+def judge_run(
+    observed: Observed, installation: Installation, foresee: Callable[[ForeseePlan], Foreseen | None]
+) -> Admission | ReadConfigMap | FindGpus:
+    """Answer JudgeRun. `foresee` tells what a job will be like, or None if that cannot be told."""
+    judged = judge(observed, installation)
+    if isinstance(judged, ReadConfigMap | FindGpus):
+        return judged
+    if judged.accepted:
+        advised = with_foresight(observed, judged, installation)
+        if isinstance(advised, ForeseePlan):
+            facts = replace(observed.facts, foreseen=ForeseenPlan(advised, foresee(advised)))
+            advised = with_foresight(replace(observed, facts=facts), judged, installation)
+        judged = judged if isinstance(advised, ForeseePlan) else advised
+    return _kept(judged)
+
+
+def _kept(judged: Judgement) -> Admission:
+    # Of ten thousand errors no condition holds all.
+    acceptance = replace(judged.acceptance, message=judged.acceptance.message[: MAX_MESSAGE + 1])
+    config = judged.configuration
+    digest = config.digest if config is not None else None
+    return Admission(acceptance, judged.world, judged.batch, digest, judged.findings, judged.memory)
+
+
+def _what_counts(observed: Observed) -> Observed:
+    """Return what a judgement goes by."""
+    known = observed.facts.config_maps
+    maps = {name: known[name] for name in named_config_maps(observed.job.spec)}
+    return Observed(observed.job, (), Facts(config_maps=maps, gpus=observed.facts.gpus), observed.now)
+
+
+def _digest(observed: Observed, installation: Installation) -> str:
+    """Return a digest of what a judgement goes by; of a name only its length counts, which a ConfigMap has room for."""
+    job, gpus = observed.job, observed.facts.gpus
+    default = given_accelerator(job.spec, installation).resource or CPU
+    known = observed.facts.config_maps
+    said = [
+        job.metadata.namespace,
+        [str(each) for each in job.excess],
+        len(job.metadata.name),
+        job.status.deepspeed_version,
+        job.spec.model_dump_json(by_alias=True, exclude_none=True, exclude={"run_id", "suspend"}),
+        {name: [known[name].keys, known[name].digest] for name in named_config_maps(job.spec)},
+        repr((gpus.wanted, gpus.kinds)) if gpus is not None else None,
+        ask_nodes(observed, default) is None,
+    ]
+    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

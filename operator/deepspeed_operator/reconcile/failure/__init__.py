@@ -1,0 +1,1 @@
+"""Why an attempt failed, or does not come up, and what to do about it."""

@@ -1,0 +1,166 @@
+"""Who failed first, and why: from the agents' termination messages, container states and pod reasons."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from signal import Signals
+from typing import Final
+
+from deepspeed_operator.api.names import pod_name
+from deepspeed_operator.api.status import Failure
+from deepspeed_operator.reconcile.failure.remedies import remedy
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message, ending, how
+from deepspeed_operator.reconcile.observe.pods import PodView
+from deepspeed_operator.reconcile.report.conditions import Reason, sentence
+
+_SIGKILL = 9
+_SIGNALLED = 128
+_ENDED_BY_DELETION: Final = frozenset({_SIGNALLED + Signals.SIGTERM, _SIGNALLED + Signals.SIGKILL})
+# An agent that was killed says nothing, and its peers fail a moment later by their lost connection.
+_SILENT_DEATH_ADVANTAGE = timedelta(seconds=2)
+# All pods of a gang are seen within seconds of their end, or all late: by an operator that was away.
+_CLOCKS_DIFFER = timedelta(minutes=1)
+_SYMPTOMS = frozenset({"Terminated", "PeerLost", "PeersMissing"})  # of something that another pod may explain
+_NOT_FOUND = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|.*no such file)')
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One pod's explanation of its end."""
+
+    pod: PodView
+    at: datetime
+    weight: int  # 0 explains itself, 1 is the symptom of something elsewhere
+    failure: Failure
+
+
+def first_failure(gang: Gang) -> Failure:
+    """Return the first cause among the failed pods of the gang, of which there must be one."""
+    ended = _ended(gang.failed)
+    causes = [_cause(gang, pod, ended[pod.name]) for pod in gang.failed]
+    return min(causes, key=lambda cause: (cause.weight, cause.at, cause.pod.index)).failure
+
+
+def failed_since(gang: Gang) -> datetime:
+    """Return when the first pod of the gang was seen to have failed."""
+    return min(pod.since for pod in gang.failed)
+
+
+def of_a_stuck_pod(gang: Gang, said: AgentMessage) -> Failure:
+    """Return the failure of a gang whose first pod tells it itself, since it cannot end."""
+    return _as_said(gang, gang.pods[0], said)
+
+
+def gone_pods(gang: Gang) -> Failure:
+    """Return the failure of a gang of which a running pod is gone without a trace."""
+    return _deleted(gang.missing_names[0], None)
+
+
+def headline(failure: Failure) -> str:
+    """Return the failure in one line with what to do next, for a condition."""
+    cause = failure.message.partition("\n")[0]
+    return f"{sentence(cause)} {remedy(failure.reason, cause)}"
+
+
+def _ended(pods: tuple[PodView, ...]) -> dict[str, datetime]:
+    """Return when each pod ended: as its node says, which is exact, unless the nodes' clocks are found to differ."""
+    said = {pod.name: _said_to_end(pod) for pod in pods}
+    late = [pod.since - said[pod.name] for pod in pods]
+    return {pod.name: pod.since for pod in pods} if max(late) - min(late) > _CLOCKS_DIFFER else said
+
+
+def _said_to_end(pod: PodView) -> datetime:
+    if pod.termination is not None and pod.termination.finished_at is not None:
+        return pod.termination.finished_at
+    return pod.deleted_at or pod.since
+
+
+def _cause(gang: Gang, pod: PodView, at: datetime) -> Cause:
+    ended = pod.termination
+    said = agent_message(ended.message) if ended is not None and pod.failed_init is None else None
+    out_of_memory = ended is not None and ended.reason == "OOMKilled"
+    if said is not None and not (out_of_memory and said.index in {None, pod.index}):
+        if said.reason == "Terminated" and said.index in {None, pod.index} and (pod.deleted_at or pod.reason):
+            return Cause(pod, at, 0, _deleted(pod.name, pod.node) if pod.deleted_at else _in_the_kubelets_words(pod))
+        weight = 1 if said.reason in _SYMPTOMS else 0
+        return Cause(pod, at, weight, _as_said(gang, pod, said))
+    if pod.deleted_at is not None and ended is not None and ended.exit_code in _ENDED_BY_DELETION and not out_of_memory:
+        return Cause(pod, at, 0, _deleted(pod.name, pod.node))  # before its agent could say so
+    return Cause(pod, at - _SILENT_DEATH_ADVANTAGE, 0, _silent(pod, said))
+
+
+def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
+    origin = gang.pods.get(said.index, pod) if said.index is not None else pod
+    name, node = origin.name, origin.node
+    if said.index is not None and said.index not in gang.pods:  # it is gone by now, and only its peers tell of it
+        name, node = pod_name(gang.job, gang.attempt, said.index), said.node
+        if said.reason == "Terminated":
+            return _deleted(name, node)
+    who = f"rank {said.rank} in {_place(name, node)}" if said.rank is not None else _place(name, node)
+    summary = f"{who} {ending(said)}"
+    summary = f"{sentence(summary)} {said.stuck}" if said.stuck else summary
+    tail = said.tail
+    if origin is not pod and origin.termination is not None:  # the origin has the failed rank's own log
+        own = agent_message(origin.termination.message)
+        tail = own.tail if own is not None and own.tail else tail
+    return Failure(
+        reason=said.reason,
+        rank=said.rank,
+        pod=name,
+        node=node,
+        exit_code=said.exit_code,
+        signal=said.signal,
+        message=f"{summary}\n{tail}" if tail.strip() else summary,
+    )
+
+
+def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
+    """Explain a pod whose agent could not: by its container's state, else by the pod's own reason."""
+    ended, place = pod.termination, _place(pod.name, pod.node)
+    if ended is None or pod.reason:
+        return _in_the_kubelets_words(pod)
+    signal = ended.signal or (ended.exit_code - _SIGNALLED if ended.exit_code > _SIGNALLED else None)
+    container = f"container {pod.failed_init or pod.trainer} of {place}"
+    log = said.tail if said is not None else ended.message
+    absent = _NOT_FOUND.search(ended.message)
+    if pod.failed_init is not None:
+        reason, summary = Reason.INIT_CONTAINER_FAILED, f"init {container} {how(ended.exit_code, signal)}"
+    elif ended.reason == "OOMKilled":
+        victim = f"rank {said.rank} in {container}" if said is not None and said.rank is not None else container
+        reason, summary = Reason.OUT_OF_MEMORY, f"{victim} was killed: out of memory (the kernel's OOM killer)"
+    elif absent is not None:
+        python = absent.group(1).rpartition("/")[2].startswith("python")
+        reason = Reason.PYTHON_NOT_FOUND if python else Reason.CONTAINER_CANNOT_START
+        summary = f"{container} could not start: the image has no {absent.group(1)}"
+    elif ended.reason in {"ContainerCannotRun", "StartError"}:
+        reason, summary = Reason.CONTAINER_CANNOT_START, f"{container} could not start"
+    elif signal == _SIGKILL:
+        reason = Reason.CONTAINER_KILLED
+        summary = f"{container} was killed by signal 9 from outside (the node's OOM killer, or a person)"
+    else:
+        reason, summary = Reason.CONTAINER_FAILED, f"{container} {how(ended.exit_code, signal)}"
+    return Failure(
+        reason=reason,
+        rank=said.rank if said is not None else None,
+        pod=pod.name,
+        node=pod.node,
+        exit_code=ended.exit_code,
+        signal=signal,
+        message=f"{summary}\n{log}" if log.strip() else summary,
+    )
+
+
+def _in_the_kubelets_words(pod: PodView) -> Failure:
+    reason = Reason.EVICTED if pod.reason == "Evicted" else Reason.POD_FAILED
+    words = ": ".join(part for part in (pod.reason, pod.message) if part) or "no reason given"
+    return Failure(reason=reason, pod=pod.name, node=pod.node, message=f"{_place(pod.name, pod.node)} failed: {words}")
+
+
+def _deleted(name: str, node: str | None) -> Failure:
+    words = f"{_place(name, node)} was deleted while its ranks ran, by a person, a drain, an eviction or with its node"
+    return Failure(reason=Reason.POD_DELETED, pod=name, node=node, message=words)
+
+
+def _place(name: str, node: str | None) -> str:
+    return f"pod {name} on node {node}" if node else f"pod {name}"

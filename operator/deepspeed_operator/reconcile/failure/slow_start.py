@@ -1,0 +1,113 @@
+"""Pods that do not come up though nobody says why: the kubelet tells of volumes in Events alone, which are not read."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from deepspeed_operator.api.names import host_name
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import ConditionType, State
+from deepspeed_operator.api.untyped import Json, object_at, objects_at
+from deepspeed_operator.reconcile.actions import ReadConfigMap
+from deepspeed_operator.reconcile.admission.configuration import as_of_now
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.observe.pods import PodView, Stage
+from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, condition
+
+# A node that has all it needs takes a few seconds to set a pod up; the agents as long to find each other.
+_LATE: Final = timedelta(seconds=20)
+_KINDS: Final = {"secret": "Secret", "configMap": "ConfigMap", "persistentVolumeClaim": "PersistentVolumeClaim"}
+_OF_THE_NODE: Final = frozenset({"emptyDir", "downwardAPI", "serviceAccountToken"})
+
+
+def lateness(observed: Observed, gang: Gang) -> tuple[bool, datetime | None]:
+    """Return whether pods take so long that what they need may have been deleted, and when to look again.
+
+    That is when pods will be late, or late ones are looked at once more; None if none can be.
+    """
+    waiting = [pod for pod in gang.pods.values() if not (pod.finished or pod.ready or pod.waiting_reason)]
+    # One that runs waits for those that do not: only when all do should the ranks begin.
+    begun = [pod.since for pod in waiting if gang.all_run or pod.stage is Stage.BEING_SET_UP]
+    if not begun:
+        return False, None
+    late_at = min(begun) + _LATE
+    late = late_at <= observed.now
+    return late, observed.now + _LATE if late else late_at
+
+
+def without_volumes(observed: Observed, gang: Gang) -> Verdict | tuple[ReadConfigMap, ...] | None:
+    """Return what the first late pod that is being set up may lack, or the questions to ask first."""
+    being_set_up = [pod for _, pod in sorted(gang.pods.items()) if pod.stage is Stage.BEING_SET_UP]
+    pod = next((pod for pod in being_set_up if pod.since + _LATE <= observed.now), None)
+    if pod is None:
+        return said_before(observed, Reason.VOLUMES_NOT_READY) if being_set_up else None
+    needed = dict.fromkeys(_needed(observed.job.spec))
+    contents = {name: as_of_now(observed, name) for kind, name in needed if kind == "ConfigMap"}
+    questions = tuple(each for each in contents.values() if isinstance(each, ReadConfigMap))
+    if questions:
+        return questions
+    for name, content in contents.items():
+        if not isinstance(content, ReadConfigMap) and content.keys is None:
+            return _waits(pod, f"its volumes: there is no ConfigMap {name}; create it.")
+    unsure = [f"{kind} {name}" for kind, name in needed if kind != "ConfigMap"]
+    if not unsure:
+        return None
+    missing = f"its volumes, or for its image where Kubernetes is older than 1.36: {', '.join(unsure)} may be missing"
+    return _waits(pod, f"{missing}. `kubectl describe pod {pod.name}` shows it.")
+
+
+def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
+    """Return which pods have not reached rank 0's agent though all run, by its last answer."""
+    report = observed.facts.agent
+    if not gang.all_run:
+        return None
+    if report is None or report.attempt != gang.attempt or report.silent:
+        return said_before(observed, Reason.WAITING_FOR_PEERS)
+    hosts = {host_name(gang.job, gang.attempt, index): pod for index, pod in sorted(gang.pods.items())}
+    late = [pod for host, pod in hosts.items() if host in report.missing]
+    refused = {
+        f"{pod.name} on node {pod.node}": report.refused[pod.address or ""]
+        for pod in late
+        if pod.address in report.refused
+    }
+    if refused:
+        told = "; ".join(f"pod {name}: {why}" for name, why in refused.items())
+        words = f"all pods run, but the agent of rank 0 refuses {told}. Run again with another spec.runId."
+        return Verdict(State.STARTING, Reason.WAITING_FOR_PEERS, words)
+    absent = [f"{pod.name} on node {pod.node}" for pod in late]
+    if not absent:
+        return None
+    words = (
+        f"all pods run, but the agent of rank 0 has not heard from pod {', pod '.join(absent)}: does "
+        f"{next(iter(hosts))} resolve there? Check the cluster's DNS, and its network policies."
+    )
+    return Verdict(State.STARTING, Reason.WAITING_FOR_PEERS, words)
+
+
+def said_before(observed: Observed, *reasons: Reason) -> Verdict | None:
+    """Return what was last said for such a reason: an operator that has just begun does not know how long pods wait."""
+    said = condition(observed.job.status, ConditionType.READY)
+    if said is None or said.reason not in reasons:
+        return None
+    return Verdict(State.STARTING, said.reason, said.message)
+
+
+def _waits(pod: PodView, words: str) -> Verdict:
+    return Verdict(State.STARTING, Reason.VOLUMES_NOT_READY, f"pod {pod.name} on node {pod.node} waits for {words}")
+
+
+def _needed(spec: DeepSpeedJobSpec) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of what the pods' volumes come from; a volume of another kind by its own name."""
+    if spec.training.files is not None:
+        yield "ConfigMap", spec.training.files.config_map
+    for volume in objects_at(spec.template, "spec", "volumes"):
+        projected = objects_at(volume, "projected", "sources")
+        for kind, source in (pair for part in projected or [volume] for pair in part.items()):
+            if kind == "name" or kind in _OF_THE_NODE or object_at(source).get("optional"):
+                continue
+            yield _KINDS.get(kind, "volume"), _name(object_at(source)) or str(volume.get("name"))
+
+
+def _name(source: Json) -> str:
+    return next((str(source[key]) for key in ("secretName", "claimName", "name") if key in source), "")

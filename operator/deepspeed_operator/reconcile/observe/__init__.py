@@ -1,0 +1,1 @@
+"""What is known about a job and its pods at one moment."""

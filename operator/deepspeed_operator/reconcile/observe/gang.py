@@ -1,0 +1,95 @@
+"""The pods of a job, sorted once into those of the current attempt and all others."""
+
+from dataclasses import dataclass
+
+from deepspeed_operator.api.names import pod_name
+from deepspeed_operator.api.status import Workers
+from deepspeed_operator.reconcile.observe.messages import says_completed
+from deepspeed_operator.reconcile.observe.pods import PodView
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pods of one attempt by index, and every other pod that carries the job's name."""
+
+    job: str
+    attempt: int
+    nodes: int
+    pods: dict[int, PodView]
+    late: tuple[PodView, ...]  # ours, of another attempt or index: to be deleted on sight
+    foreign: tuple[PodView, ...]  # of an earlier job of the same name, or copies that somebody made, such as to debug
+
+    @classmethod
+    def of(cls, pods: tuple[PodView, ...], *, job: str, uid: str, attempt: int, nodes: int) -> "Gang":
+        current: dict[int, PodView] = {}
+        late: list[PodView] = []
+        foreign: list[PodView] = []
+        for pod in pods:
+            if pod.job_uid != uid or pod.name != pod_name(job, pod.attempt, pod.index):
+                foreign.append(pod)
+            elif pod.attempt != attempt or pod.index >= nodes:
+                late.append(pod)
+            else:
+                current[pod.index] = pod
+        return cls(job, attempt, nodes, current, tuple(late), tuple(foreign))
+
+    @property
+    def old_pods_that_may_write(self) -> tuple[PodView, ...]:
+        """Pods of earlier attempts or jobs that are neither ended nor gone."""
+        return tuple(pod for pod in (*self.late, *self.foreign) if not pod.released)
+
+    @property
+    def none_left(self) -> bool:
+        """Whether no pod of the attempt exists any more."""
+        return all(pod.gone for pod in self.pods.values())
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Pods that should exist; none once an agent tells of everybody's success: those that are gone had theirs."""
+        if len(self.pods) == self.nodes or any(says_completed(pod) for pod in self.pods.values()):
+            return ()
+        return tuple(index for index in range(self.nodes) if index not in self.pods)
+
+    @property
+    def missing_names(self) -> tuple[str, ...]:
+        return tuple(pod_name(self.job, self.attempt, index) for index in self.missing)
+
+    @property
+    def all_succeeded(self) -> bool:
+        return not self.missing and all(pod.succeeded for pod in self.pods.values())
+
+    @property
+    def all_started(self) -> bool:
+        """Whether every pod's ranks run, or have run with success."""
+        return len(self.pods) == self.nodes and all(
+            pod.succeeded or (pod.ready and not pod.finished) for pod in self.pods.values()
+        )
+
+    @property
+    def all_run(self) -> bool:
+        """Whether every pod's containers run, or have run: what its ranks wait for is their peers."""
+        return not self.missing and all(pod.phase == "Running" or pod.finished for pod in self.pods.values())
+
+    @property
+    def all_finished(self) -> bool:
+        return all(pod.finished for pod in self.pods.values())
+
+    @property
+    def failed(self) -> tuple[PodView, ...]:
+        return tuple(pod for pod in self.pods.values() if pod.failed)
+
+    @property
+    def workers(self) -> Workers:
+        pods = self.pods.values()
+        return Workers(
+            ready=sum(pod.ready and not pod.finished for pod in pods),
+            active=sum(not pod.finished for pod in pods),
+            succeeded=sum(pod.succeeded for pod in pods),
+            failed=sum(pod.failed for pod in pods),
+        )
+
+    @property
+    def addresses(self) -> dict[int, str]:
+        """Addresses to publish: rank 0's as soon as it is known, for its peers to find; all once all are known."""
+        known = {index: pod.address for index, pod in self.pods.items() if pod.address}
+        return known if len(known) == self.nodes else {0: known[0]} if 0 in known else {}

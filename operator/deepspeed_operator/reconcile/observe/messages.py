@@ -1,0 +1,62 @@
+"""The agents' last words, as a pod's termination message carries them."""
+
+from signal import Signals
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from deepspeed_operator.api.base import Model
+from deepspeed_operator.reconcile.observe.pods import PodView
+
+COMPLETED: Final = "Completed"
+RANK_LEFT: Final = "RankLeft"
+_LEFT: Final = "left with exit code 0 while the others trained"
+_NAMED: Final = frozenset(Signals)
+_Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class AgentMessage(Model):
+    """The agent's last words: the first line of a termination message, and the log tail after it.
+
+    Whoever writes to the container's termination log can say anything here: what status would not hold is no message.
+    """
+
+    protocol: Literal[1]
+    reason: str = Field(pattern=r"^[A-Za-z]+$", max_length=64)
+    index: _Number | None = None
+    rank: _Number | None = None
+    exit_code: _Number | None = None
+    signal: _Number | None = None
+    node: str | None = Field(default=None, max_length=253)
+    signature: str = Field(default="", max_length=1000)
+    stuck: str = Field(default="", max_length=1000)  # what keeps the pod from ending
+    tail: str = ""
+
+
+def agent_message(text: str) -> AgentMessage | None:
+    """Parse a termination message, or return None where the agent wrote none (kubelet may put log lines there)."""
+    first, _, tail = text.partition("\n")
+    try:
+        return AgentMessage.model_validate_json(first).model_copy(update={"tail": tail})
+    except ValidationError:
+        return None
+
+
+def says_completed(pod: PodView) -> bool:
+    """Whether the pod's agent ended with success. Agents do so only once all ranks of all pods have ended with 0."""
+    said = agent_message(pod.termination.message) if pod.termination is not None and pod.succeeded else None
+    return said is not None and said.reason == COMPLETED
+
+
+def ending(said: AgentMessage) -> str:
+    """Return how a rank, a program or a pod ended, and what it said of it."""
+    end = _LEFT if said.reason == RANK_LEFT else how(said.exit_code, said.signal)
+    return f"{end}: {said.signature}" if said.signature else end
+
+
+def how(exit_code: int | None, signal: int | None) -> str:
+    """Return how a process ended, in words."""
+    if signal is not None:
+        name = f" ({Signals(signal).name})" if signal in _NAMED else ""
+        return f"was killed by signal {signal}{name}"
+    return f"exited with code {exit_code}" if exit_code is not None else "failed"

@@ -1,0 +1,181 @@
+"""What is known about one job at one moment. All of it is plain data; nothing here asks anybody."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal
+
+from deepspeed_operator.api.bounds import LARGEST
+from deepspeed_operator.api.engine_report import Engine
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.transport import Transport
+from deepspeed_operator.job.gpus import Gpu, Wanted
+from deepspeed_operator.reconcile.observe.messages import AgentMessage
+from deepspeed_operator.reconcile.observe.pods import PodView
+
+if TYPE_CHECKING:  # who only judges a job need not load the planner for it
+    from deepspeed_operator.plan.advice.forecast import Foreseen
+    from deepspeed_operator.plan.advice.recalibration import Corrected
+    from deepspeed_operator.plan.time.measured import Measured
+    from deepspeed_operator.reconcile.actions import FindGpus, ForeseePlan, ReadConfigMap
+    from deepspeed_operator.reconcile.admission.question import Admission
+
+
+SHOWN_KEYS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigMapContent:
+    """A ConfigMap as it was read; `keys` is None if there is none of that name.
+
+    `key` is the one whose value was asked for, if any was. `size` in bytes and `digest` are those of its value, which
+    may be absent; `text` is the value itself, unless it is too large to be a configuration, or was forgotten.
+    """
+
+    keys: tuple[str, ...] | None
+    read_at: datetime
+    key: str | None = None
+    size: int = 0
+    digest: str | None = None
+    text: str | None = field(default=None, repr=False)
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the value is to be read again by whoever needs it."""
+        return self.text is None and self.digest is not None and self.size <= LARGEST
+
+
+def content_of(data: Mapping[str, str] | None, key: str | None, read_at: datetime) -> ConfigMapContent:
+    """Return what is kept of a ConfigMap for whoever asks for the value of this key; None asks for none."""
+    if data is None:
+        return ConfigMapContent(None, read_at, key)
+    keys = tuple(sorted(data)[:SHOWN_KEYS])
+    text = data.get(key) if key is not None else None
+    if text is None:
+        return ConfigMapContent(keys, read_at, key)
+    value = text.encode("utf-8", "replace")
+    digest, size = sha256(value).hexdigest(), len(value)
+    return ConfigMapContent(keys, read_at, key, size, digest, text if size <= LARGEST else None)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGpus:
+    """The kinds of GPUs on nodes where such pods may land, the smallest first; none where nodes may not be read."""
+
+    wanted: Wanted
+    kinds: tuple[Gpu, ...]
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A job that costs more than a job may, or ended a process of the operator's: why, and when it is tried again."""
+
+    why: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """The answer to JudgeRun; a question is one that is to be answered first."""
+
+    digest: str
+    answer: "Admission | ReadConfigMap | FindGpus | SetAside"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The API server's answer to a pod that was posted with dryRun; `refusal` is None if it accepted."""
+
+    pod_digest: str
+    refusal: str | None
+    invalid: bool  # the pod itself is wrong (400, 422), not just unwelcome now (quota, Pod Security)
+    answered_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a child of an attempt could not be made, in the API server's words, and when to try again."""
+
+    attempt: int
+    reason: Literal["PodsRefused", "NameConflict"]  # NameConflict: the name belongs to an object that is not ours
+    message: str
+    retry_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorldReport:
+    """What is wrong with the world that the ranks formed, or was not seen of it; the engines that DeepSpeed made."""
+
+    note: str | None = None
+    engines: tuple[Engine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """What rank 0's agent answered; nothing but the first four if it did not answer."""
+
+    attempt: int
+    read_at: datetime
+    silent: int = 0  # how often in a row it has not answered
+    early: bool = False  # asked before the ranks ran: it knows less than it will
+    missing: tuple[str, ...] = ()  # hosts whose agents have not reached it, ten at most
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])  # by address, why
+    deepspeed_version: str | None = None
+    warnings: tuple[str, ...] = ()
+    transport: Transport | None = None
+    measured: "Measured | None" = None
+    stuck: AgentMessage | None = None  # how the gang has ended, where rank 0's pod cannot
+    world: WorldReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedPlan:
+    """What an attempt's first steps tell beside its plan."""
+
+    attempt: int
+    corrected: "Corrected"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeseenPlan:
+    """What a job will be like, as far as its GPUs' data sheet tells; None where the planner failed."""
+
+    asked: "ForeseePlan"
+    foreseen: "Foreseen | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Answers to earlier questions. They are lost with the process and asked for again."""
+
+    config_maps: Mapping[str, ConfigMapContent] = field(default_factory=dict[str, ConfigMapContent])
+    gpus: FoundGpus | None = None
+    judged: JudgedRun | None = None
+    trial: Trial | None = None
+    refusal: Refusal | None = None
+    agent: AgentReport | None = None
+    corrected: CorrectedPlan | None = None
+    foreseen: ForeseenPlan | None = None
+    confirmed_missing: frozenset[str] = frozenset()  # pods that a GET did not find
+    aside: SetAside | None = None  # the job is not to be looked into for now
+    kept_from: int | None = None  # the attempt before which none has a ConfigMap any more
+    status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
+
+    def without_texts(self) -> "Facts":
+        """Return the facts without users' data, which is kept no longer than a job is looked at."""
+        if not any(content.text for content in self.config_maps.values()):
+            return self
+        kept = {name: replace(content, text=None) for name, content in self.config_maps.items()}
+        return replace(self, config_maps=kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One job, the pods that carry its name (of any uid and attempt), and the answers so far."""
+
+    job: DeepSpeedJob
+    pods: tuple[PodView, ...]
+    facts: Facts
+    now: datetime

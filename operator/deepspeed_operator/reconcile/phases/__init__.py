@@ -1,0 +1,1 @@
+"""An attempt's life: beginning, waiting, starting, running."""

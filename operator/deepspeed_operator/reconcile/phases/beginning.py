@@ -1,0 +1,183 @@
+"""Beginning a run or an attempt: judged first, tried with the API server, recorded before anything is made."""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any, Final
+
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.status import Level, State, Workers, World
+from deepspeed_operator.job.image import declared_version
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.lint.pod_fields import field_findings
+from deepspeed_operator.reconcile.actions import (
+    FindGpus,
+    JobEvent,
+    JudgeRun,
+    Manifest,
+    Outcome,
+    ReadConfigMap,
+    TryPod,
+)
+from deepspeed_operator.reconcile.admission.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
+from deepspeed_operator.reconcile.admission.question import Admission, admission
+from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
+from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict, is_finished, sentence
+from deepspeed_operator.reconcile.report.spec_changes import judged_by
+from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
+from deepspeed_operator.reconcile.runtime.measured_plan import without_advice
+from deepspeed_operator.reconcile.runtime.observed_engine import without_attempt
+from deepspeed_operator.render.attempt import Attempt
+
+# Another answer to the same pod needs a change elsewhere: a quota or a label soon, a new admission rule rarely.
+RETRY_UNWELCOME: Final = timedelta(seconds=30)
+RETRY_INVALID: Final = timedelta(minutes=5)
+_MOST_HINTS: Final = 10
+# What an attempt's agents have yet to tell.
+_UNKNOWN: Final = {"transport": None, "plan": None, "engine": None}
+
+
+def begin_run(observed: Observed, installation: Installation) -> Outcome:
+    """Judge the run that spec asks for, and record it. Until then an earlier run's pods are left alone."""
+    judged = admission(observed, installation)
+    if isinstance(judged, ReadConfigMap | FindGpus | JudgeRun):
+        return unchanged(observed, judged)
+    if isinstance(judged, SetAside):
+        return _set_aside(observed, judged)
+    if not judged.accepted:
+        if judged.acceptance.reason in {Reason.CONFIG_NOT_FOUND, Reason.FILES_NOT_FOUND} and settling(observed):
+            return unchanged(observed, check_at=observed.now + SETTLING_REREAD)
+        reads = observed.job.spec.ds_config_from is not None or observed.job.spec.training.files is not None
+        retry = observed.now + SOURCE_REREAD if reads else None
+        changes = {"findings": list(judged.findings)}
+        return state(observed, judged.acceptance, check_at=retry, memory=judged.memory, changes=changes)
+    status, spec = observed.job.status, observed.job.spec
+    if spec.suspend and status.attempt is None:
+        words = "The job is accepted and suspended: set spec.suspend to false to begin."
+        verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
+        changes = {"findings": list(judged.findings)}
+        return state(observed, verdict, acceptance=judged.acceptance, memory=judged.memory, changes=changes)
+    refused = _trial(observed, judged, installation)
+    if refused is not None:
+        return refused
+    events: tuple[JobEvent, ...] = ()
+    if status.attempt is not None and not is_finished(status):
+        words = f"Run {status.run_id!r} was replaced by run {spec.run_id!r}; the pods of attempt {status.attempt} end."
+        events = (JobEvent("Normal", "Superseded", words),)
+    warnings = [finding for finding in judged.findings if finding.level is Level.WARNING]
+    if warnings:
+        count = "1 warning" if len(warnings) == 1 else f"{len(warnings)} warnings"
+        words = f"{count}, listed in status.findings; the first: {warnings[0]}"
+        events += (JobEvent("Warning", "ConfigurationWarnings", words),)
+    run: dict[str, Any] = {
+        "run_id": spec.run_id,
+        "start_time": timestamp(observed.now),
+        "completion_time": None,
+        "world": judged.world,
+        "batch": judged.batch,
+        "config_digest": judged.config_digest,
+        "judged_by": judged_by(spec),
+        "deepspeed_version": declared_version(spec, installation),
+        "failure": None,
+        "findings": list(judged.findings),
+    }
+    if spec.suspend:
+        # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
+        run |= {**_begun(observed), "attempt_time": None}
+        words = "spec.suspend is true: the pods of the run before end. Set it to false to begin."
+        verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
+        return state(
+            observed,
+            verdict,
+            acceptance=judged.acceptance,
+            memory=judged.memory,
+            check_at=observed.now,
+            events=events,
+            changes=run,
+        )
+    return begin_attempt(
+        observed, judged.world, acceptance=judged.acceptance, memory=judged.memory, events=events, run=run
+    )
+
+
+def begin_attempt(
+    observed: Observed,
+    world: World,
+    *,
+    acceptance: Verdict | None = None,
+    memory: Statement | None = None,
+    events: tuple[JobEvent, ...] = (),
+    run: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Record the next attempt. Its children are made, and the earlier ones' removed, once this is written."""
+    begun = _begun(observed)
+    attempt = begun["attempt"]
+    pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
+    ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
+    verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")
+    findings = without_attempt(without_advice((run or {}).get("findings", observed.job.status.findings)))
+    changes = {**(run or {}), **begun, "findings": findings}
+    return state(
+        observed,
+        verdict,
+        acceptance=acceptance,
+        memory=memory,
+        check_at=observed.now,
+        events=events,
+        changes=changes,
+    )
+
+
+def _begun(observed: Observed) -> dict[str, Any]:
+    attempt = (observed.job.status.attempt or 0) + 1
+    return {"attempt": attempt, "attempt_time": timestamp(observed.now), "workers": Workers(), **_UNKNOWN}
+
+
+def _set_aside(observed: Observed, found: SetAside) -> Outcome:
+    words = (
+        f"The job is set aside, nothing was created: {found.why}. It is tried again at {timestamp(found.until)}. "
+        "Make spec.dsConfig, spec.template or spec.model smaller or simpler; if they are small, please report this job."
+    )
+    verdict = Verdict(State.INVALID, Reason.SET_ASIDE, words)
+    return state(observed, verdict, check_at=found.until)
+
+
+def _trial(observed: Observed, judged: Admission, installation: Installation) -> Outcome | None:
+    """Return what to do until the API server has accepted a pod of the run on trial; None if it has."""
+    job, attempt = observed.job, (observed.job.status.attempt or 0) + 1
+    text = "" if judged.config_digest is not None else None  # a pod only tells whether there is a configuration
+
+    def pod_of(job: DeepSpeedJob, attempt: int) -> Manifest:
+        return Attempt(job, attempt, judged.world, text, installation).pod(0)
+
+    def ask() -> Outcome:
+        nameless = job.model_copy(update={"metadata": job.metadata.model_copy(update={"name": "", "uid": ""})})
+        return unchanged(observed, TryPod(pod, digest, _digest(pod_of(nameless, 0)), pods, replaces))
+
+    pod = pod_of(job, attempt)
+    # A quota still counts the pods of a run before, which end or are deleted first: how much will be free is not known.
+    pods, replaces = judged.world.nodes, bool(observed.pods)
+    digest = _digest({"pod": pod, "pods": pods, "replaces": replaces})
+    trial = observed.facts.trial
+    if trial is None or trial.pod_digest != digest:
+        return ask()
+    if trial.refusal is None:
+        return None
+    retry_at = trial.answered_at + (RETRY_INVALID if trial.invalid else RETRY_UNWELCOME)
+    if observed.now >= retry_at:
+        return ask()
+    reason = Reason.TEMPLATE_REJECTED if trial.invalid else Reason.PODS_REFUSED
+    hint = "Correct spec.template" if trial.invalid else "Correct spec.template, or what refuses it; it is tried again"
+    if trial.invalid:
+        unknown = [
+            f"{field.path}: {field.fix.rstrip('.')}" for field in field_findings(job.spec.template)[:_MOST_HINTS]
+        ]
+        hint = "; ".join([hint, *unknown])
+    words = f"The API server refuses the job's pods, nothing was created: {sentence(trial.refusal)} {hint}."
+    verdict = Verdict(State.INVALID, reason, words)
+    return state(observed, verdict, check_at=retry_at, changes={"findings": list(judged.findings)})
+
+
+def _digest(pod: Manifest) -> str:
+    return sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()

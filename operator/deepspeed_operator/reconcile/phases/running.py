@@ -1,0 +1,251 @@
+"""An attempt from its first pod to its result."""
+
+from datetime import timedelta
+from typing import Final
+
+from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
+from deepspeed_operator.api.transport import Transport
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome
+from deepspeed_operator.reconcile.admission.memory_fit import ask_configuration, explained
+from deepspeed_operator.reconcile.failure.first_failure import (
+    failed_since,
+    first_failure,
+    gone_pods,
+    headline,
+    of_a_stuck_pod,
+)
+from deepspeed_operator.reconcile.failure.slow_start import lateness, unheard_of, without_volumes
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import AgentReport, Observed
+from deepspeed_operator.reconcile.observe.pods import PodView, moment
+from deepspeed_operator.reconcile.phases.starting import (
+    addresses,
+    agent_due,
+    ask_agent,
+    children,
+    deadline,
+    deadline_passed,
+    not_running_in_time,
+    obstacle,
+    outdated,
+    recorded_world,
+)
+from deepspeed_operator.reconcile.phases.waiting import waiting_for
+from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, condition, is_true, sentence
+from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
+from deepspeed_operator.reconcile.runtime.measured_plan import ask_plan, with_plan
+from deepspeed_operator.reconcile.runtime.observed_engine import ask_engine, with_engine
+from deepspeed_operator.reconcile.runtime.observed_transport import News, at_the_end, news, reported
+
+_REFUSALS: Final[dict[str, State]] = {Reason.NAME_CONFLICT: State.INVALID, Reason.PODS_REFUSED: State.STARTING}
+SUSPENDING: Final = Verdict(
+    State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end. Set it to false for a new attempt."
+)
+# After the first pod fails its peers end within 5 s and may turn out to have failed first.
+SETTLE: Final = timedelta(seconds=12)
+
+
+def continue_attempt(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+    """Decide about the current attempt of an accepted run. A result wins over everything else."""
+    if gang.all_succeeded:
+        return complete(observed, gang)
+    if _given_back(observed, gang):
+        if deadline_passed(observed, gang):
+            return fail(observed, gang, not_running_in_time(observed, gang))
+        given_back = delete((*gang.pods.values(), *gang.late))
+        return unchanged(observed, *given_back, check_at=deadline(observed, gang))
+    if gang.failed:
+        settled_at = failed_since(gang) + SETTLE
+        if gang.all_finished or observed.now >= settled_at:
+            return fail(observed, gang, first_failure(gang))
+        return unchanged(observed, *delete(gang.late), check_at=settled_at)
+    report = observed.facts.agent
+    if report is not None and report.attempt == gang.attempt and report.stuck is not None and 0 in gang.pods:
+        return fail(observed, gang, of_a_stuck_pod(gang, report.stuck))
+    if observed.job.spec.suspend:
+        return state(observed, SUSPENDING, gang=gang, check_at=observed.now, changes={"attempt_time": None})
+    advance = _running if is_true(observed.job.status, ConditionType.RUNNING) else _starting
+    return advance(observed, gang, installation)
+
+
+def complete(observed: Observed, gang: Gang) -> Outcome:
+    """Record that every rank of every pod ended with 0."""
+    question = ask_plan(observed, gang) or ask_engine(observed, gang)
+    if question:
+        return unchanged(observed, *question)
+    ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
+    said = max((at for at in ended if at is not None), default=observed.now)
+    assert observed.job.status.start_time is not None, "it is recorded with the run"
+    completed_at = min(max(said, moment(observed.job.status.start_time)), observed.now)  # by the clock of a node
+    told = _told(observed, gang, at_the_end(observed.job.status, gang))
+    result = {**told.changes, "completion_time": timestamp(completed_at), "workers": gang.workers}
+    return state(observed, result_of(gang, None), check_at=observed.now, changes=result, events=told.events)
+
+
+def result_of(gang: Gang, failure: Failure | None) -> Verdict:
+    """Return what is said of a run that has ended."""
+    if failure is not None:
+        return Verdict(State.FAILED, failure.reason, headline(failure))
+    pods = "The pod" if gang.nodes == 1 else f"All {gang.nodes} pods"
+    return Verdict(State.COMPLETE, Reason.COMPLETED, f"{pods} ended with success. Another spec.runId runs it again.")
+
+
+def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
+    """Record the failure. Pods that still run are removed once it is written."""
+    question = ask_plan(observed, gang) or ask_engine(observed, gang) or ask_configuration(observed, failure)
+    if question:
+        return unchanged(observed, *question)
+    failure = explained(observed, failure)
+    told = _told(observed, gang, at_the_end(observed.job.status, gang))
+    ended = {"completion_time": timestamp(observed.now), "workers": gang.workers}
+    result = {**told.changes, **ended, "failure": failure}
+    events = () if failure.reason in {"TransportMismatch", "WorldMismatch"} else told.events
+    return state(observed, result_of(gang, failure), check_at=observed.now, changes=result, events=events)
+
+
+def _told(observed: Observed, gang: Gang, transport: Transport | None) -> News:
+    """Return what the agents tell of an attempt: its network, its plan, its world and its engine."""
+    return with_engine(observed, gang, with_plan(observed, gang, news(observed, transport)))
+
+
+def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:
+    """Return the deletion of those pods that nobody has deleted yet."""
+    return tuple(DeletePod(pod.name, pod.uid) for pod in pods if pod.deleted_at is None)
+
+
+def _running(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+    if gang.missing:
+        unconfirmed = tuple(name for name in gang.missing_names if name not in observed.facts.confirmed_missing)
+        if unconfirmed:
+            return unchanged(observed, ConfirmMissing(unconfirmed))
+        return fail(observed, gang, gone_pods(gang))
+    actions = (*delete(gang.late), *addresses(observed, gang, installation), *outdated(observed, gang))
+    question = ask_agent(observed, gang) or ask_plan(observed, gang) or ask_engine(observed, gang)
+    if question:
+        return unchanged(observed, *actions, *question)
+    told, due = _told(observed, gang, reported(observed)), agent_due(observed, gang)
+    return state(
+        observed,
+        _all_run(observed),
+        gang=gang,
+        actions=actions,
+        check_at=due,
+        changes=told.changes,
+        events=told.events,
+    )
+
+
+def _starting(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+    removals = delete(gang.late)
+    if gang.all_started:
+        question = ask_agent(observed, gang)
+        if question:
+            return unchanged(observed, *removals, *addresses(observed, gang, installation), *question)
+        told, due = news(observed, reported(observed)), agent_due(observed, gang)
+        changes = _reported(observed, told)
+        verdict = _all_run(observed)
+        return state(observed, verdict, gang=gang, actions=removals, check_at=due, changes=changes, events=told.events)
+    until = deadline(observed, gang)
+    if observed.now >= until:
+        return fail(observed, gang, not_running_in_time(observed, gang))
+    held = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
+    if held is not None:
+        return held
+    actions: tuple[Action, ...] = removals
+    verdict, (late, look_at) = obstacle(observed, gang), lateness(observed, gang)
+    question = ask_agent(observed, gang, early=True) if late and gang.all_run else ()
+    if question:
+        return unchanged(observed, *removals, *question)
+    if gang.missing or late:
+        made = children(observed, gang, installation)
+        if isinstance(made, Verdict):
+            verdict = made
+        else:
+            actions = (*actions, *made)
+    actions = (*actions, *addresses(observed, gang, installation, doubted=late))
+    lacking = without_volumes(observed, gang) if verdict is None else None
+    if isinstance(lacking, tuple):
+        return unchanged(observed, *actions, *lacking)
+    verdict = _steady(observed, gang, verdict or lacking or unheard_of(observed, gang))
+    return state(observed, verdict, gang=gang, actions=actions, check_at=min(until, look_at or until))
+
+
+def _refused(observed: Observed, gang: Gang) -> Outcome | None:
+    """Give back what was made of a refused attempt, and wait: half a gang never holds GPUs."""
+    refusal = observed.facts.refusal
+    if refusal is None or refusal.attempt != gang.attempt or (observed.now >= refusal.retry_at and not gang.pods):
+        return None
+    made = tuple(gang.pods.values())
+    if refusal.reason == Reason.NAME_CONFLICT:
+        words = f"{sentence(refusal.message)} Delete or rename it, or give the job another name."
+        verdict = Verdict(State.INVALID, Reason.NAME_CONFLICT, words)
+    else:
+        words = (
+            f"The API server refuses the pods; none is kept, and they are tried again: {sentence(refusal.message)} "
+            "Make room in the quota, or correct spec.template or what refuses it."
+        )
+        verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
+    check_at = min(max(refusal.retry_at, observed.now), deadline(observed, gang))
+    return state(observed, verdict, actions=delete((*made, *gang.late)), check_at=check_at)
+
+
+def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome | None:
+    if not (gang.missing and gang.old_pods_that_may_write):
+        return None
+    removals, until = delete(gang.late), deadline(observed, gang)
+    if removals:
+        return unchanged(observed, *removals, check_at=until)  # how long they have is known once they are deleted
+    verdict, look_at = waiting_for(observed, gang)
+    return state(observed, verdict, gang=gang, check_at=min(until, look_at or until))
+
+
+def _given_back(observed: Observed, gang: Gang) -> bool:
+    """Whether the attempt's pods end because others were refused: how they end is no result.
+
+    Those of a new try, which begins when the last of these is gone, are not being deleted.
+    """
+    said = condition(observed.job.status, ConditionType.READY)
+    refused = said is not None and said.reason in _REFUSALS
+    return refused and any(pod.deleted_at is not None for pod in gang.pods.values())
+
+
+def _steady(observed: Observed, gang: Gang, verdict: Verdict | None) -> Verdict:
+    """Keep the words of an obstacle that the kubelet keeps rephrasing, of a refusal until it is over, of a start."""
+    before = condition(observed.job.status, ConditionType.READY)
+    if verdict is None and before is not None and gang.missing and before.reason in _REFUSALS:
+        return Verdict(_REFUSALS[before.reason], before.reason, before.message)
+    attempt = observed.job.status.attempt
+    if verdict is None:
+        starting = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: the pods are starting.")
+        if before is not None and before.reason == Reason.STARTING:
+            return Verdict(State.STARTING, Reason.STARTING, before.message)
+        return starting
+    if verdict.reason == Reason.IMAGE_PULL_FAILED and before is not None and before.reason == verdict.reason:
+        return Verdict(verdict.state, verdict.reason, before.message)
+    return verdict
+
+
+def _all_run(observed: Observed) -> Verdict:
+    world = recorded_world(observed)
+    ranks = "1 rank trains" if world.size == 1 else f"{world.size} ranks train"
+    pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
+    where = f"kubectl logs {observed.job.metadata.name}-{observed.job.status.attempt}-0 shows rank 0"
+    return Verdict(State.RUNNING, Reason.RUNNING, f"{ranks} in {pods}; {where}.")
+
+
+def _reported(observed: Observed, told: News) -> dict[str, object]:
+    """Return what rank 0's agent found out about the image."""
+    report, status, declared = observed.facts.agent, observed.job.status, observed.job.spec.deepspeed_version
+    known = told.changes.get("findings", status.findings)
+    report = report or AgentReport(status.attempt or 0, observed.now)
+    warnings = [Finding(level=Level.WARNING, path="spec.training", message=words) for words in report.warnings]
+    if declared is not None and report.deepspeed_version not in {None, declared}:
+        words = f"the image has DeepSpeed {report.deepspeed_version}, the job declares {declared}"
+        fix = f"Write {report.deepspeed_version}, or use another image."
+        warnings.append(Finding(level=Level.WARNING, path="spec.deepspeedVersion", message=words, fix=fix))
+    return {
+        "deepspeed_version": report.deepspeed_version or status.deepspeed_version,
+        "transport": told.changes["transport"],
+        "findings": [*known, *(each for each in warnings if each not in known)],
+    }

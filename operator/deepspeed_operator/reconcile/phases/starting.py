@@ -1,0 +1,204 @@
+"""Bringing an attempt up: what it still needs, and what keeps it from running."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from deepspeed_operator.api.names import content_name
+from deepspeed_operator.api.status import AcceleratorSource, Failure, Level, State, World
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.job.ports import ports
+from deepspeed_operator.job.world import world_of
+from deepspeed_operator.lint.template import template_findings
+from deepspeed_operator.reconcile.actions import (
+    Action,
+    CreatePods,
+    DeleteConfigMaps,
+    Ensure,
+    EnsureToken,
+    ReadAgent,
+    ReadConfigMap,
+)
+from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
+from deepspeed_operator.reconcile.failure.slow_start import said_before, unheard_of
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.observe.pods import PodView, moment
+from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, sentence
+from deepspeed_operator.render.attempt import Attempt
+
+# The agents of a gang whose containers all run know better who is missing: they get to say it first.
+AGENTS_SAY_FIRST: Final = timedelta(seconds=30)
+READ_AGENT_EVERY: Final = timedelta(seconds=30)
+_LONGEST_SILENCE: Final = 4  # an agent that never answers is asked every 2^4 × 30 s in the end
+_PULL_REASONS: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
+)
+_NO_ROOM: Final = "It starts when a node has room; or lower spec.slotsPerNode, or the requests in spec.template."
+# Who asked for an accelerator that no node has, where the template did not.
+_ASKED: Final = (
+    "Each pod requests {slots} {resource} because spec.template names no accelerator, and the chart says so of"
+)
+_FROM: Final = {
+    AcceleratorSource.WORKER_IMAGE: f"{_ASKED} its worker image (worker.accelerator).",
+    AcceleratorSource.INSTALL_DEFAULT: f"{_ASKED} jobs with an image of their own (defaultAccelerator).",
+}
+_TO_CPU: Final = "To train on CPUs, limit the trainer to {resource}: 0 in spec.template."
+_NO_CLAIM: Final = "It starts when the claim can be used: create or correct it, or correct spec.template."
+
+
+def children(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...] | Verdict:
+    """Return what makes the attempt's children exist, or why they cannot be made yet."""
+    source = run_configuration(observed)
+    if isinstance(source, ReadConfigMap):
+        return (source,)
+    if isinstance(source, Verdict):
+        return source
+    attempt = _attempt(observed, gang, source, installation)
+    needed = (
+        Ensure(attempt.service(), doubted=True),
+        Ensure(attempt.config_map(), doubted=True),
+        EnsureToken(attempt.secret(), gang.attempt),
+    )
+    if not gang.missing:
+        return needed
+    wrong = _made_wrong(observed, installation)
+    if wrong is not None:
+        return wrong
+    pods = CreatePods(gang.attempt, tuple(attempt.pod(index) for index in gang.missing))
+    return (*needed, pods, *outdated(observed, gang))
+
+
+def outdated(observed: Observed, gang: Gang) -> tuple[Action, ...]:
+    """Return the deletion of what earlier attempts have left, once this one's ConfigMap and pods are there."""
+    name, uid = gang.job, observed.job.metadata.uid
+    first = max(observed.job.status.kept_from or 1, observed.facts.kept_from or 1)
+    names = tuple(content_name(name, uid, attempt) for attempt in range(first, gang.attempt))
+    return (DeleteConfigMaps(gang.attempt, names),) if names else ()
+
+
+def _made_wrong(observed: Observed, installation: Installation) -> Verdict | None:
+    """The API server cannot see into the template, and so lets it change in a run: a new attempt may not take it."""
+    spec, world = observed.job.spec, observed.job.status.world
+    errors = [f"{each}" for each in observed.job.excess]
+    errors += [f"{each}" for each in template_findings(spec, installation) if each.level is Level.ERROR]
+    slots = world_of(spec).slots_per_node
+    if world is not None and slots != world.slots_per_node:
+        errors.append(f"it has {slots} accelerators for the run's {world.slots_per_node} ranks per pod")
+    if not errors:
+        return None
+    words = f"spec.template was changed in the run, and no pods can be made of it: {'; '.join(errors)} "
+    hint = "Correct it, or change spec.runId to begin a run with what it says."
+    return Verdict(State.STARTING, Reason.INVALID_SPEC, words + hint)
+
+
+def addresses(
+    observed: Observed, gang: Gang, installation: Installation, *, doubted: bool = False
+) -> tuple[Action, ...]:
+    """Return what publishes the pods' addresses under the names of the hostfile."""
+    known = gang.addresses
+    if not known:
+        return ()
+    attempt = _attempt(observed, gang, None, installation)
+    return tuple(Ensure(each, doubted) for each in attempt.endpoint_slices(known))
+
+
+def _attempt(observed: Observed, gang: Gang, source: Configuration | None, installation: Installation) -> Attempt:
+    world = recorded_world(observed)
+    return Attempt(observed.job, gang.attempt, world, source.text if source is not None else None, installation)
+
+
+def ask_agent(observed: Observed, gang: Gang, *, early: bool = False) -> tuple[Action, ...]:
+    """Return the question to rank 0's agent: while pods are late, before the attempt is said to run, now and then."""
+    due, first = agent_due(observed, gang), gang.pods.get(0)
+    if due is None or due > observed.now or first is None or first.address is None:
+        return ()
+    return (ReadAgent(gang.attempt, first.address, ports(observed.job.metadata.uid, gang.attempt).agent, early),)
+
+
+def agent_due(observed: Observed, gang: Gang) -> datetime | None:
+    """Return when rank 0's agent is asked next; None if it cannot be."""
+    report, first = observed.facts.agent, gang.pods.get(0)
+    if first is None or first.address is None or first.finished:
+        return None
+    if report is None or report.attempt != gang.attempt or (report.early and gang.all_started):
+        return observed.now
+    return report.read_at + READ_AGENT_EVERY * 2 ** min(report.silent, _LONGEST_SILENCE)
+
+
+def held_up(gang: Gang) -> PodView | None:
+    """Return the first pod of which Kubernetes says that it cannot start."""
+    waiting = (pod for _, pod in sorted(gang.pods.items()) if not pod.finished)
+    return next((pod for pod in waiting if pod.unschedulable is not None or pod.waiting_reason is not None), None)
+
+
+def recorded_world(observed: Observed) -> World:
+    """Return the world of the attempt, of which there must be one."""
+    world = observed.job.status.world
+    assert world is not None, "the world is recorded together with the attempt"
+    return world
+
+
+def obstacle(observed: Observed, gang: Gang) -> Verdict | None:
+    """Return what keeps a pod from starting, if Kubernetes says that anything does."""
+    pod = held_up(gang)
+    if pod is None or pod.unschedulable is None:
+        return None if pod is None else _cannot_start(pod)
+    hint = _NO_CLAIM if "persistentvolumeclaim" in pod.unschedulable.lower() else _NO_ROOM
+    world = recorded_world(observed)
+    given = world.accelerator
+    if given is not None and given.resource is not None and f"Insufficient {given.resource}" in pod.unschedulable:
+        words = f"{_FROM[given.source]} {_TO_CPU}".format(slots=world.slots_per_node, resource=given.resource)
+        hint = f"{words} {hint}"
+    words = f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} {hint}"
+    return Verdict(State.STARTING, Reason.UNSCHEDULABLE, words)
+
+
+def _cannot_start(pod: PodView) -> Verdict:
+    where = f"container {pod.waiting_container} of pod {pod.name} on node {pod.node}"
+    if pod.waiting_reason in _PULL_REASONS:
+        words = (pod.waiting_message or "").removeprefix("Back-off pulling image").strip()
+        return Verdict(
+            State.STARTING,
+            Reason.IMAGE_PULL_FAILED,
+            f"{where} cannot pull its image: {sentence(words or pod.waiting_reason)} Correct spec.image or the pull "
+            "secret.",
+        )
+    return Verdict(
+        State.STARTING,
+        Reason.CONTAINER_CANNOT_START,
+        f"{where} cannot start: {sentence(f'{pod.waiting_reason}: {pod.waiting_message}')} Correct spec.template.",
+    )
+
+
+def deadline_passed(observed: Observed, gang: Gang) -> bool:
+    return observed.now >= deadline(observed, gang)
+
+
+def deadline(observed: Observed, gang: Gang) -> datetime:
+    """Return when the attempt fails unless its ranks run."""
+    status = observed.job.status
+    assert status.attempt_time is not None
+    limit = moment(status.attempt_time) + timedelta(seconds=observed.job.spec.startup_deadline_seconds)
+    started = not gang.missing and all(pod.phase == "Running" for pod in gang.pods.values())
+    return limit + AGENTS_SAY_FIRST if started else limit
+
+
+def not_running_in_time(observed: Observed, gang: Gang) -> Failure:
+    """Return why the startup deadline passed, with the pod that Kubernetes cannot start, if that is it."""
+    seconds, culprit = observed.job.spec.startup_deadline_seconds, held_up(gang)
+    said = said_before(observed, Reason.VOLUMES_NOT_READY, Reason.PODS_REFUSED)
+    known = obstacle(observed, gang) or said or unheard_of(observed, gang)
+    if known is not None:
+        why = known.message
+    elif gang.missing:
+        why = f"{len(gang.missing)} of {gang.nodes} pods could not be created"
+    else:
+        waiting = [pod for _, pod in sorted(gang.pods.items()) if not pod.ready]
+        listed = ", ".join(f"{pod.name} on node {pod.node or '?'} ({pod.phase})" for pod in waiting[:10])
+        why = f"not ready: {listed}" + (f" and {len(waiting) - 10} more" if len(waiting) > 10 else "")
+    return Failure(
+        reason=Reason.STARTUP_DEADLINE_EXCEEDED,
+        pod=culprit.name if culprit is not None else None,
+        node=culprit.node if culprit is not None else None,
+        message=f"the ranks did not all run within {seconds} s (spec.lifecycle.startupDeadlineSeconds): {why}",
+    )

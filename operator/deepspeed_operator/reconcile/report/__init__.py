@@ -1,0 +1,1 @@
+"""What status says: conditions, and what was changed in spec."""

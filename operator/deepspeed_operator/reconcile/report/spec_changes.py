@@ -1,0 +1,115 @@
+"""What was changed in spec that the recorded run does not take: a finding, and one event."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import ConditionType, Finding, Level
+from deepspeed_operator.job.digest import config_digest, short_digest, template_digest
+from deepspeed_operator.reconcile.actions import JobEvent
+from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.report.conditions import is_true
+
+CONFIG: Final = Finding(
+    level=Level.WARNING,
+    path="spec.dsConfig",
+    message="changed since this run was accepted; the run keeps the configuration it began with",
+    fix="Change spec.runId to begin a run with the new configuration.",
+)
+TEMPLATE: Final = Finding(
+    level=Level.WARNING,
+    path="spec.template",
+    message="changed since this attempt's pods were made, which stay as they are; the next attempt takes it",
+    fix="Suspend the job and resume it, or change spec.runId to begin a run with the new template.",
+)
+_FACTS: Final = {
+    field: Finding(
+        level=Level.WARNING,
+        path=f"spec.{field}",
+        message="changed since this run was accepted: whether it fits and may run was judged by what it said then",
+        fix="Change spec.runId to begin a run that is judged by what it says now.",
+    )
+    for field in ("model", "gpuMemory", "admission")
+}
+_DURING_A_RUN: Final = (CONFIG, TEMPLATE, *_FACTS.values())
+_SINCE: Final = "changed since this run"
+# What a run is not made of; dsConfig has the run's own digest, by which its later attempts find it.
+_NOT_OF_A_RUN: Final = {"run_id", "suspend", "lifecycle", "ds_config"}
+
+
+def judged_by(spec: DeepSpeedJobSpec) -> dict[str, str]:
+    """Return a digest of each field that a run is made from, by which a later spec is known to be another one.
+
+    Defaults, which the API server writes into a spec as its CRD has them, make no difference.
+    """
+    return _digests(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_OF_A_RUN))
+
+
+def _digests(fields: Mapping[str, Any]) -> dict[str, str]:
+    return {field: short_digest({field: value}) for field, value in fields.items()}
+
+
+def unrun_changes(findings: Sequence[Finding]) -> str:
+    """Return what is to be said of a finished run whose spec has changed since; nothing where it has not."""
+    paths = [each.path for each in findings if each.message == _SINCE]
+    return f" {' and '.join(paths)} {_SINCE}: set a new spec.runId to run it." if paths else ""
+
+
+def with_changes(
+    observed: Observed, findings: Sequence[Finding], changes: Mapping[str, Any]
+) -> tuple[list[Finding], list[JobEvent]]:
+    """Return the findings with those on what has changed now, and events for the new ones.
+
+    They come first: of more findings than status holds, the last are not kept, and would be announced again.
+    """
+    job, status = observed.job, observed.job.status
+    finished = changes.get("completion_time", status.completion_time) is not None
+    unchanged = status.observed_generation == job.metadata.generation
+    if unchanged and not finished and is_true(status, ConditionType.RUNNING):
+        return [*findings], []  # all pods are there, and spec is as it was when this was last asked
+    changed = _changed_since(observed) if finished else _changed(observed, changes)
+    now = [*changed] if status.run_id == job.spec.run_id else []
+    kept = [each for each in findings if each not in _DURING_A_RUN and each.message != _SINCE]
+    events = [JobEvent("Warning", "ChangeNotApplied", f"{each}") for each in now if each not in status.findings]
+    return [*now, *kept], events
+
+
+def _changed(observed: Observed, changes: Mapping[str, Any]) -> Iterator[Finding]:
+    job, status = observed.job, observed.job.status
+    if _config_changed(observed):
+        yield CONFIG
+    if status.judged_by is not None:
+        facts = {"model", "gpu_memory", "admission"}
+        spec = job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=facts)
+        now = _digests(spec)
+        yield from (said for field, said in _FACTS.items() if now.get(field) != status.judged_by.get(field))
+    attempt = changes.get("attempt", status.attempt)
+    pods = [pod for pod in observed.pods if (pod.job_uid, pod.attempt) == (job.metadata.uid, attempt)]
+    made_of = {pod.template for pod in pods if pod.template is not None and pod.deleted_at is None}
+    if made_of and made_of != {template_digest(job)}:
+        yield TEMPLATE
+
+
+def _changed_since(observed: Observed) -> Iterator[Finding]:
+    """Yield what another run would take that the finished one has not."""
+    fields = [*(["dsConfig"] if _config_changed(observed) else []), *_changed_fields(observed)]
+    for field in fields:
+        fix = "Set a new spec.runId to run it."
+        yield Finding(level=Level.WARNING, path=f"spec.{field}", message=_SINCE, fix=fix)
+
+
+def _config_changed(observed: Observed) -> bool:
+    spec = observed.job.spec
+    if spec.ds_config_from is not None:
+        return False
+    digest = config_digest(spec.ds_config) if spec.ds_config is not None else None
+    return digest != observed.job.status.config_digest
+
+
+def _changed_fields(observed: Observed) -> list[str]:
+    """Return the fields of spec that are not as they were when the run was accepted, but for dsConfig."""
+    then = observed.job.status.judged_by
+    if then is None or "training" not in then:  # accepted by an earlier version of the operator
+        return []
+    now = judged_by(observed.job.spec)
+    return [field for field in sorted({*then, *now}) if then.get(field) != now.get(field)]

@@ -1,0 +1,137 @@
+"""From a verdict to the status that says it, and the event that announces it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from deepspeed_operator.api.status import (
+    MAX_FINDINGS,
+    Batch,
+    ConditionType,
+    DeepSpeedJobStatus,
+    Finding,
+    Level,
+    State,
+    World,
+)
+from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
+from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict, condition, conditions, is_true
+from deepspeed_operator.reconcile.report.spec_changes import unrun_changes, with_changes
+
+# Counters alone are no news: they are written at most this often.
+COUNTERS_EVERY: Final = timedelta(seconds=60)
+_BAD_NEWS: Final = frozenset({State.INVALID, State.FAILED})
+_GOOD_REASONS: Final = frozenset({"Starting", "Running", "Suspending", "Suspended", "Completed"})
+
+
+def state(
+    observed: Observed,
+    verdict: Verdict,
+    *,
+    gang: Gang | None = None,
+    actions: Sequence[Action] = (),
+    check_at: datetime | None = None,
+    acceptance: Verdict | None = None,
+    memory: Statement | None = None,
+    events: Sequence[JobEvent] = (),
+    changes: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Return the outcome that says the verdict; `changes` are further fields of the status by their Python names."""
+    job, before = observed.job, observed.job.status
+    changes = changes or {}
+    if acceptance is None and before.world is not None and not is_true(before, ConditionType.ACCEPTED):
+        has_config = before.config_digest is not None
+        acceptance = accepted(before.world, before.batch, has_config=has_config, warnings=before.warnings or 0)
+    findings, changed = with_changes(observed, changes.get("findings", before.findings), changes)
+    findings = findings[:MAX_FINDINGS]
+    after = before.model_copy(
+        update={
+            **changes,
+            "observed_generation": job.metadata.generation,
+            "state": verdict.state,
+            "findings": findings,
+            "warnings": warnings_among(findings) or None,
+            "conditions": conditions(
+                verdict,
+                acceptance,
+                before,
+                generation=job.metadata.generation,
+                now=timestamp(observed.now),
+                memory=memory,
+                unrun=unrun_changes(findings),
+            ),
+        }
+    )
+    if after != before and observed.facts.kept_from is not None:
+        after = after.model_copy(update={"kept_from": observed.facts.kept_from})
+    if gang is not None and gang.workers != before.workers:
+        written = observed.facts.status_written_at
+        due = None if written is None else written + COUNTERS_EVERY
+        if after != before or due is None or due <= observed.now:
+            after = after.model_copy(update={"workers": gang.workers})
+        else:
+            check_at = min(check_at, due) if check_at is not None else due
+    announced = (*events, *changed, *_announcement(before, after, verdict))
+    return Outcome(after, tuple(actions), announced, check_at)
+
+
+def warnings_among(findings: Iterable[Finding]) -> int:
+    return sum(finding.level is Level.WARNING for finding in findings)
+
+
+def set_aside(observed: Observed, aside: SetAside) -> Outcome:
+    """Return the outcome that says why a job is left alone, without a look at its spec, which may be why."""
+    job, before = observed.job, observed.job.status
+    if before.state in {State.COMPLETE, State.FAILED}:
+        return unchanged(observed, check_at=aside.until)
+    words = (
+        f"The job is set aside: {aside.why}. It is looked at again at {timestamp(aside.until)}; pods that run go on. "
+        "If this comes again, make spec.dsConfig and spec.template smaller, and report it with the operator's log."
+    )
+    verdict = Verdict(before.state or State.INVALID, Reason.SET_ASIDE, words)
+    generation, now = before.observed_generation or job.metadata.generation, timestamp(observed.now)
+    told = conditions(verdict, None, before, generation=generation, now=now)
+    seen = {"observed_generation": generation, "state": verdict.state, "conditions": told}
+    after = before.model_copy(update=seen)
+    return Outcome(after, (), _announcement(before, after, verdict), aside.until)
+
+
+def accepted(world: World, batch: Batch | None, *, has_config: bool, warnings: int) -> Verdict:
+    """Return why a job is accepted: the batch arithmetic in words, and how many warnings there are beside it."""
+    count = f" {warnings} warning{'s' * (warnings > 1)}: kubectl describe and dsjob validate show what to write."
+    beside = count if warnings else ""
+    if not has_config:
+        words = f"The job has no dsConfig: its program configures DeepSpeed.{beside}"
+        return Verdict(State.STARTING, Reason.NO_CONFIG, words)
+    ranks = "1 rank" if world.size == 1 else f"{world.size} ranks"
+    if batch is None or None in {batch.train, batch.micro_per_gpu, batch.accumulation}:
+        words = f"The configuration was accepted for {ranks}; its batch sizes are left to the framework."
+    else:
+        words = (
+            f"The configuration fits {ranks}: train_batch_size {batch.train} = micro batch {batch.micro_per_gpu} "
+            f"× accumulation {batch.accumulation} × data-parallel size {batch.divisor}."
+        )
+    return Verdict(State.STARTING, Reason.ACCEPTED, words + beside)
+
+
+def unchanged(observed: Observed, *actions: Action, check_at: datetime | None = None) -> Outcome:
+    """Return an outcome that says nothing new."""
+    return Outcome(observed.job.status, actions, (), check_at)
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a moment as Kubernetes does: RFC 3339, UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _announcement(before: DeepSpeedJobStatus, after: DeepSpeedJobStatus, verdict: Verdict) -> tuple[JobEvent, ...]:
+    """Announce a change of state or reason; of a refused job also other words, since they list the errors."""
+    was, now = condition(before, ConditionType.READY), condition(after, ConditionType.READY)
+    assert now is not None, "a statement sets every condition"
+    same = was is not None and (before.state, was.reason, before.attempt) == (after.state, now.reason, after.attempt)
+    if same and was is not None and (was.message == now.message or verdict.state is not State.INVALID):
+        return ()
+    bad = verdict.state in _BAD_NEWS or verdict.reason not in _GOOD_REASONS
+    return (JobEvent("Warning" if bad else "Normal", verdict.reason, verdict.message),)

@@ -1,0 +1,1 @@
+"""What the ranks and their agents tell while they run."""

@@ -1,0 +1,40 @@
+"""What rank 0's agent says of itself, as far as status can hold it: whoever reaches its port may be answering."""
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Any
+
+from deepspeed_operator.api.untyped import list_at, object_at
+from deepspeed_operator.reconcile.observe.messages import agent_message
+from deepspeed_operator.reconcile.observe.observed import AgentReport
+from deepspeed_operator.reconcile.runtime.measured_plan import measured_of
+from deepspeed_operator.reconcile.runtime.observed_engine import world_of_agent
+from deepspeed_operator.reconcile.runtime.observed_transport import transport_of
+
+_MAX_VERSION = 64
+_MAX_REFUSAL = 200
+
+
+def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentReport | None:
+    """Return what an agent's /state tells, or None if it is not of this attempt of the job."""
+    digest = hashlib.sha256(uid.encode()).hexdigest()
+    said = object_at(state)
+    if (said.get("uidDigest"), said.get("attempt")) != (digest, attempt):
+        return None
+    version = said.get("deepspeed")
+    known = isinstance(version, str) and version.isascii() and len(version) <= _MAX_VERSION
+    return AgentReport(
+        attempt,
+        read_at,
+        refused={
+            address: why[:_MAX_REFUSAL] for address, why in object_at(said, "refused").items() if isinstance(why, str)
+        },
+        deepspeed_version=version if known else None,
+        missing=tuple(host for host in list_at(said, "missing") if isinstance(host, str)),
+        warnings=tuple(warning for warning in list_at(said, "warnings") if isinstance(warning, str)),
+        transport=transport_of(said.get("transport")),
+        measured=measured_of(said.get("measured")),
+        stuck=agent_message(json.dumps(said.get("stuck"))),
+        world=world_of_agent(said.get("world")),
+    )

@@ -1,0 +1,119 @@
+"""What the ranks' hook tells of their world and engine: in status, and as findings and one event where they differ."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from deepspeed_operator.api.engine_report import Engine
+from deepspeed_operator.api.status import Batch, Finding, Level, World
+from deepspeed_operator.api.untyped import list_at, object_at
+from deepspeed_operator.lint.engine_differences import DIFFERS, IGNORED, engine_findings
+from deepspeed_operator.reconcile.actions import JobEvent, Question, ReadConfigMap
+from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
+from deepspeed_operator.reconcile.admission.plan_forecast import config_path
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import Observed, WorldReport
+from deepspeed_operator.reconcile.runtime.observed_transport import News, last_words
+
+_LAUNCHER: Final = "spec.training.launcher"
+_UNSEEN: Final = "world not asserted: "
+_MOST_ENGINES: Final = 4
+
+
+def world_of_agent(said: Any) -> WorldReport:
+    """Return what rank 0's agent tells of the ranks' world and engines, as far as it could be meant so."""
+    told, engines = object_at(said), list[Engine]()
+    for each in list_at(told, "engines")[:_MOST_ENGINES]:
+        try:
+            engines.append(Engine.model_validate(each))
+        except ValidationError:
+            continue
+    note = told.get("note")
+    return WorldReport(note if isinstance(note, str) else None, tuple(engines))
+
+
+def ask_engine(observed: Observed, gang: Gang) -> tuple[Question, ...]:
+    """Return what is to be answered before an engine that is news can be held against the configuration."""
+    if not _is_news(observed, gang):
+        return ()
+    config = run_configuration(observed)
+    return (config,) if isinstance(config, ReadConfigMap) else ()
+
+
+def with_engine(observed: Observed, gang: Gang, told: News) -> News:
+    """Add to what is told of an attempt which world its ranks formed, and which engine trains."""
+    status, report = observed.job.status, _report(observed, gang)
+    if report is None:
+        return told
+    findings: list[Finding] = list(told.changes.get("findings", status.findings))
+    changes, events = dict(told.changes), list(told.events)
+    known = {each.message for each in status.findings}
+    others = [each for each in findings if each.path != _LAUNCHER]
+    if report.note is not None:
+        world = world_finding(report.note)
+        others = [world, *others]
+        if world.message not in known and not report.note.startswith(_UNSEEN):
+            events.append(JobEvent("Warning", "WorldMismatch", f"{world}"))
+    if _is_news(observed, gang):
+        found = _of_run(observed, report)
+        others = [*found, *without_engine(others)]
+        changes["engine"] = training_engine(report.engines)
+        if any(each.message not in known for each in found):
+            events.append(JobEvent("Warning", "EngineDiffers", " ".join(f"{each}" for each in found)))
+    return News({**changes, "findings": others}, tuple(events))
+
+
+def world_finding(note: str) -> Finding:
+    """Return the warning about a world that is another one, or that nobody saw."""
+    fix = (
+        "Compare the world in the job's log with status.world."
+        if note.startswith(_UNSEEN)
+        else "Start the ranks with NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR and MASTER_PORT, or by launcher "
+        "Ranks; a run that ends so has failed with reason WorldMismatch."
+    )
+    return Finding(level=Level.WARNING, path=_LAUNCHER, message=note, fix=fix)
+
+
+def without_engine(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings but for what an attempt's engine has told."""
+    return [each for each in findings if not each.message.startswith((DIFFERS, IGNORED))]
+
+
+def without_attempt(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings but for what an attempt's ranks have told."""
+    return [each for each in without_engine(findings) if each.path != _LAUNCHER]
+
+
+def training_engine(engines: Sequence[Engine]) -> Engine | None:
+    """Return the first one with an optimizer: those without, such as a reference model's, train nothing."""
+    return next((each for each in engines if each.optimizer is not None), next(iter(engines), None))
+
+
+def differences(
+    report: WorldReport, config: Mapping[str, Any] | None, batch: Batch | None, world: World, path: str
+) -> list[Finding]:
+    """Return what no engine that trains does as it was accepted; `path` is where the job has its configuration."""
+    training = [each for each in report.engines if each.optimizer is not None]
+    judged = [engine_findings(each, config, batch, world, path) for each in training]
+    return judged[0] if judged and all(judged) else []
+
+
+def _of_run(observed: Observed, report: WorldReport) -> list[Finding]:
+    status, config = observed.job.status, run_configuration(observed)
+    values = config.values if isinstance(config, Configuration) else None
+    assert status.world is not None, "the world is recorded together with the attempt"
+    return differences(report, values, status.batch, status.world, config_path(observed.job.spec))
+
+
+def _is_news(observed: Observed, gang: Gang) -> bool:
+    report = _report(observed, gang)
+    return report is not None and training_engine(report.engines) not in (None, observed.job.status.engine)
+
+
+def _report(observed: Observed, gang: Gang) -> WorldReport | None:
+    said = last_words(gang).get("world")
+    if said is not None:
+        return world_of_agent(said)
+    report = observed.facts.agent
+    return report.world if report is not None and report.attempt == gang.attempt else None

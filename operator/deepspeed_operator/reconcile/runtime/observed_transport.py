@@ -1,0 +1,99 @@
+"""What the agents tell of the network: in status, and as a finding and an event where it is not what was asked for."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding, Level
+from deepspeed_operator.api.transport import Transport, TransportState
+from deepspeed_operator.api.untyped import Json, object_at
+from deepspeed_operator.job.network.guard import fallbacks
+from deepspeed_operator.reconcile.actions import JobEvent
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import Observed
+
+_PROFILE: Final = "spec.network.profile"
+_REPORTS: Final = "NCCL reports "
+_NOT_REPORTED = "NCCL reported no connection before the run ended: its ranks used gloo or MPI, or no collective."
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Fields of the status, and what to announce."""
+
+    changes: dict[str, Any]
+    events: tuple[JobEvent, ...] = ()
+
+
+def news(observed: Observed, transport: Transport | None) -> News:
+    """Return what a transport means for status; what contradicts the job's network profile is announced once.
+
+    It comes first: of more findings than status holds, the last are not kept, and would be announced again.
+    """
+    status = observed.job.status
+    others = [each for each in status.findings if not _is_mismatch(each)]
+    found = mismatch(observed.job.spec, transport) if transport is not None else None
+    if found is None:
+        return News({"transport": transport})
+    known = len(others) < len(status.findings)
+    event = JobEvent("Warning", "TransportMismatch", f"{found}")
+    return News({"transport": transport, "findings": [found, *others]}, () if known else (event,))
+
+
+def _is_mismatch(finding: Finding) -> bool:
+    return finding.path == _PROFILE and finding.message.startswith(_REPORTS)
+
+
+def mismatch(spec: DeepSpeedJobSpec, transport: Transport) -> Finding | None:
+    """Return what is to be said of a transport that is not the profile's fabric."""
+    unwanted = [link for link in transport.links if link.kind in fallbacks(spec)]
+    if not unwanted or spec.network is None:
+        return None
+    link = unwanted[0]
+    devices = f" ({', '.join(link.devices)})" if link.devices else ""
+    where = "between nodes" if link.between == "Nodes" else "between ranks of a node"
+    pairs = f" {', '.join(link.nodes)}" if link.nodes else ""
+    words = f"{_REPORTS}{link.uses}{devices} {where}{pairs}, not the fabric of profile {spec.network.profile}."
+    fix = "See docs/transport.md for what keeps NCCL from it; spec.network.require: true ends such a run."
+    return Finding(level=Level.WARNING, path=_PROFILE, message=words, fix=fix)
+
+
+def transport_of(said: Any) -> Transport | None:
+    """Return what an agent says of the transport; None if it says nothing that status could hold."""
+    try:
+        return Transport.model_validate(said)
+    except ValidationError:
+        return None
+
+
+def reported(observed: Observed) -> Transport | None:
+    """Return the latest that is known of the current attempt."""
+    status, report = observed.job.status, observed.facts.agent
+    if report is None or report.attempt != status.attempt or report.transport is None:
+        return status.transport
+    return report.transport
+
+
+def last_words(gang: Gang) -> Json:
+    """Return what rank 0's agent left when it ended; whoever writes to a termination log can say anything here."""
+    first = gang.pods.get(0)
+    if first is None or first.termination is None:
+        return {}
+    with suppress(ValueError, RecursionError):
+        return object_at(json.loads(first.termination.message.partition("\n")[0]))
+    return {}
+
+
+def at_the_end(status: DeepSpeedJobStatus, gang: Gang) -> Transport | None:
+    """Return what a finished attempt has used."""
+    said = transport_of(last_words(gang).get("transport"))
+    if said is not None:
+        return said
+    known = status.transport
+    if known is None or known.state is not TransportState.PENDING:
+        return known
+    return known.model_copy(update={"state": TransportState.UNKNOWN, "message": known.message or _NOT_REPORTED})

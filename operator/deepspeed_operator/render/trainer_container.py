@@ -1,0 +1,110 @@
+"""The trainer container: the user's, with what makes it run the agent."""
+
+from typing import Final
+
+from deepspeed_operator.api.names import (
+    AGENT,
+    CONFIG_FILE,
+    CONFIG_PATH,
+    ENV_ATTEMPT,
+    ENV_INDEX,
+    ENV_JOB_UID,
+    ENV_NODE,
+    ENV_POD,
+    ENV_POD_UID,
+    FILES_DIRECTORY,
+    JOB_DIRECTORY,
+    LABEL_ATTEMPT,
+    LABEL_JOB_UID,
+    SHARED_MEMORY,
+    TEMPORARY,
+    TRAINER,
+    VOLUME_FILES,
+    VOLUME_JOB,
+    VOLUME_SHARED_MEMORY,
+    VOLUME_TEMPORARY,
+    VOLUME_WORKSPACE,
+    WORKSPACE,
+)
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import World
+from deepspeed_operator.api.untyped import Json, list_at, object_at, present
+from deepspeed_operator.job.accelerators import CPU, accelerator_of, default_resource, library_of, names_accelerator
+from deepspeed_operator.job.trainer import lacks_temporary, mounts_shared_memory, trainer_of
+from deepspeed_operator.render.network_profile import pod_for, trainer_for
+from deepspeed_operator.render.network_variables import chosen_variables
+
+_AFTER_THE_DEADLINE: Final = 60  # when the agent has ended
+_NEVER: Final = 2**31 - 1  # failures in a row, after which the kubelet would end the container
+# Without the image's site modules, of which the agent needs none, it begins in a third of the time.
+AGENT_COMMAND = ("python3", "-S", "-u", AGENT)
+# The agent copies the configuration beside the user's files, so nothing needs to be mounted there.
+WORKSPACE_CONFIG = f"{WORKSPACE}/{CONFIG_FILE}"
+
+
+def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_port: int, has_config: bool) -> Json:
+    """Return the trainer container without the pod's index. What the template says stays; ours is appended."""
+    template = present(trainer_of(spec.template) or {})
+    default = default_resource(world)
+    container: Json = {"name": TRAINER, **template, "image": image}
+    if template.get("command"):
+        container["args"] = list(AGENT_COMMAND)
+    else:
+        container["command"] = list(AGENT_COMMAND)
+    network = chosen_variables(spec, library_of(accelerator_of(spec, default)))
+    chosen = [{"name": name, "value": value} for name, value in network.items()]
+    container["env"] = [*list_at(template, "env"), *chosen, *_downward_variables()]
+    container["volumeMounts"] = [*list_at(template, "volumeMounts"), *_mounts(spec, template, has_config)]
+    if not names_accelerator(template) and default != CPU:
+        limits = {**object_at(template, "resources", "limits"), default: str(world.slots_per_node)}
+        container["resources"] = {**object_at(template, "resources"), "limits": limits}
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    container.setdefault("startupProbe", _startup_probe(agent_port, spec.startup_deadline_seconds))
+    if pod_for(spec, present(object_at(spec.template, "spec"))).get("hostNetwork"):
+        # Two pods of a job that shared a node would want the same port of it: the scheduler keeps them apart.
+        port = {"containerPort": agent_port, "hostPort": agent_port, "protocol": "TCP"}
+        container["ports"] = [*list_at(template, "ports"), port]
+    return trainer_for(spec, container)
+
+
+def with_index(container: Json, index: int) -> Json:
+    """Return the trainer container of the pod with this index; its presence is how we find the trainer in a pod."""
+    return {**container, "env": [*container["env"], {"name": ENV_INDEX, "value": str(index)}]}
+
+
+def _downward_variables() -> list[Json]:
+    labels = {ENV_JOB_UID: LABEL_JOB_UID, ENV_ATTEMPT: LABEL_ATTEMPT}
+    fields = {ENV_POD: "metadata.name", ENV_POD_UID: "metadata.uid", ENV_NODE: "spec.nodeName"}
+    fields |= {name: f"metadata.labels['{label}']" for name, label in labels.items()}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+
+
+def _mounts(spec: DeepSpeedJobSpec, template: Json, has_config: bool) -> list[Json]:
+    mounts: list[Json] = [{"name": VOLUME_JOB, "mountPath": JOB_DIRECTORY, "readOnly": True}]
+    if spec.training.files is not None:
+        mounts.append({"name": VOLUME_FILES, "mountPath": FILES_DIRECTORY, "readOnly": True})
+        mounts.append({"name": VOLUME_WORKSPACE, "mountPath": WORKSPACE})
+    path = spec.training.config_path
+    copied = spec.training.files is not None and path == WORKSPACE_CONFIG
+    if has_config and path != CONFIG_PATH and not copied:
+        mounts.append({"name": VOLUME_JOB, "mountPath": path, "subPath": CONFIG_FILE, "readOnly": True})
+    if not mounts_shared_memory(template):
+        mounts.append({"name": VOLUME_SHARED_MEMORY, "mountPath": SHARED_MEMORY})
+    if lacks_temporary(template):
+        mounts.append({"name": VOLUME_TEMPORARY, "mountPath": TEMPORARY})
+    return mounts
+
+
+def _startup_probe(agent_port: int, deadline: int) -> Json:
+    """Return the probe that makes the pod ready when its ranks run, and never ends it.
+
+    The agent answers when they do: a probe that fails meanwhile would be a Warning event of a healthy start. Nothing is
+    probed afterwards, so that neither a busy node makes a gang flap nor its end looks like a failure.
+    """
+    return {
+        "httpGet": {"path": "/readyz", "port": agent_port},
+        "initialDelaySeconds": 1,  # by then the agent listens
+        "periodSeconds": 1,
+        "timeoutSeconds": deadline + _AFTER_THE_DEADLINE,
+        "failureThreshold": _NEVER,
+    }
