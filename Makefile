@@ -14,19 +14,20 @@ UV_HOME := $(DSJ_CACHE)/uv-$(UV_VERSION)
 UV := $(UV_HOME)/bin/uv
 PYTHON := .venv/bin/python
 SYNCED := .venv/.synced
-# Tests without a cluster, and those that end it.
+# Tests without a cluster.
 UNIT := tests/unit tests/demo
-LAST := tests/life
-CLUSTER_TESTS := $(filter-out $(UNIT) $(LAST) tests/golden,$(patsubst %/,%,$(sort $(wildcard tests/*/))))
+# Stages of `make test` on the cluster, in their order: the last ends it. `oracle` needs none, and goes on beside them.
+STAGES := cluster-smoke e2e faults images-test matrix oracle life
+TESTS_OF = tests/$(patsubst cluster-smoke,cluster,$(patsubst images-test,images,$(1)))
 
--include tests/cluster/cluster.mk images/images.mk tests/oracle/oracle.mk
+-include dev/cluster/cluster.mk dev/images/images.mk tests/oracle/oracle.mk
 
-.PHONY: help demo test check lint unit generate
+.PHONY: help demo test check lint unit build $(STAGES) generate
 help: ## This list.
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: $(SYNCED) ## Train on two nodes from examples/quickstart.yaml. CLUSTER=current OPERATOR_IMAGE= WORKER_IMAGE= uses your cluster.
-	$(PYTHON) -m tests.demo
+	$(python) -m dev.demo
 
 # $(call timed,NAME,COMMAND) notes how long a part of `make test` took, for the table at its end.
 timed = SECONDS=0; $(2); printf '%s\t%s\n' '$(1)' $$SECONDS >> $(DSJ_TIMING)
@@ -37,8 +38,8 @@ test: ## Everything: lint, types, unit tests, then the tests on a cluster made h
 	@rm -f $(DSJ_TIMING)
 	@$(call timed,uv sync,$(MAKE) --no-print-directory $(SYNCED))
 	@$(call timed,lint and tests without a cluster,$(MAKE) --no-print-directory -j 2 --output-sync lint unit)
-	$(PYTHON) -m tests.timing build
-	.venv/bin/pytest -p tests.beside -p tests.timing -n 2 $(CLUSTER_TESTS) $(LAST)
+	@$(MAKE) --no-print-directory build
+	.venv/bin/pytest -p tests.beside -p tests.timing -n 2 $(foreach stage,$(STAGES),$(call TESTS_OF,$(stage)))
 
 check: lint unit ## Fast, without a cluster: lint, format, types, layers, the agent's Python version, unit tests.
 
@@ -54,11 +55,24 @@ lint: $(SYNCED)
 unit: $(SYNCED)
 	.venv/bin/pytest -n 4 $(UNIT)
 
+build: $(SYNCED) ## The cluster's programs and all images, as far as they are not in the cache.
+	$(PYTHON) -m dev.preparation
+
+cluster-smoke: ## Tests of the one-machine cluster itself.
+e2e: ## Tests on real kubelets: from kubectl apply to what status says.
+faults: ## Tests in which API servers, operators, nodes and users misbehave.
+images-test: ## Tests of the images.
+matrix: ## Tests of DeepSpeed's features, one by one, on the cluster: docs/matrix.md.
+oracle: ## Tests against DeepSpeed itself, in every version.
+life: ## The cluster goes down and comes up again.
+$(STAGES): build
+	.venv/bin/pytest $(call TESTS_OF,$@)
+
 generate: $(SYNCED) ## Write again what is generated: the CRD (crds/, chart, dsjob), examples, golden files.
 	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd > crds/deepspeedjobs.yaml
 	cp crds/deepspeedjobs.yaml charts/deepspeed-operator/files/deepspeedjobs.yaml
 	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd constraints > operator/deepspeed_operator/cli/constraints.json
-	$(PYTHON) -m tests.demo.embed
+	$(PYTHON) -m dev.demo.embed
 	.venv/bin/pytest -q tests/unit/render tests/e2e/test_chart.py -k "golden or rendered or documents" --update-golden
 
 $(SYNCED): pyproject.toml uv.lock | $(UV)

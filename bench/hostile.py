@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from deepspeed_operator.controller.settings import Settings
-from tests.cluster.api import ApiError
-from tests.cluster.cluster import Cluster
+from dev.cluster.api import ApiError
+from dev.cluster.cluster import Cluster
 from tests.faults.hostile import KINDS, job
 from tests.faults.jobs import Jobs
 from tests.faults.replica import Replica, eventually, processes_of

@@ -27,8 +27,8 @@ import aiohttp
 
 from deepspeed_operator.controller.connection import connect
 from deepspeed_operator.controller.settings import Settings
-from tests.cluster.cluster import AuditEvent, Cluster
-from tests.cluster.kwok import ACCELERATORS
+from dev.cluster.cluster import AuditEvent, Cluster
+from dev.cluster.kwok import ACCELERATORS
 from tests.faults.jobs import GROUP, manifest
 from tests.faults.replica import Replica, eventually
 

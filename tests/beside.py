@@ -1,6 +1,7 @@
 """Has the tests on the cluster run by one process, in their order, and those against DeepSpeed beside them by another.
 
-A pytest plugin for `-n 2`: the first wait for pods more than they compute, the others use no cluster.
+A pytest plugin for `-n 2`: the first wait for pods more than they compute, the others use no cluster. Nothing goes on
+beside a test that is marked `alone`.
 """
 
 # xdist has no type stubs.
@@ -16,8 +17,6 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 BESIDE = "tests/oracle"
-# Its steps are measured: nothing goes on beside it.
-_ALONE = "tests/e2e/test_first_steps.py"
 
 
 class Scheduling(LoadScopeScheduling):
@@ -32,7 +31,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     with Path(__file__).open() as lock:
-        if item.nodeid.startswith(_ALONE):
+        if item.get_closest_marker("alone") is not None:
             fcntl.flock(lock, fcntl.LOCK_EX)
         elif item.nodeid.startswith(BESIDE):
             fcntl.flock(lock, fcntl.LOCK_SH)

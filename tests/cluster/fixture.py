@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from dev.cluster.cluster import Cluster
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, cgroups
-from tests.cluster.images import static_image
-from tests.cluster.settings import PROBE_IMAGE
+from dev.cluster import Cluster, cgroups
+from dev.cluster.images import static_image
+from dev.cluster.settings import PROBE_IMAGE
 
 
 def wait(condition: Callable[[], bool], seconds: float) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from tests.demo.embed import EXAMPLES, PROGRAMS, embedded
+from dev.demo.embed import EXAMPLES, PROGRAMS, embedded
 
 
 def documents(path: Path) -> dict[str, dict[str, Any]]:

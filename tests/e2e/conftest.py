@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from dev.cluster.cluster import Cluster
+from dev.images import images
 from tests.e2e.crowd import crowd
 from tests.e2e.installation import Operator
 from tests.e2e.kube import CORE, Namespace
-from tests.images import images
 
 __all__ = ["crowd"]
 

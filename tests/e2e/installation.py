@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.cluster.cluster import AuditEvent, Cluster
-from tests.cluster.processes import run
+from dev.cluster.cluster import AuditEvent, Cluster
+from dev.cluster.processes import run
+from dev.images import images
 from tests.e2e import processes
 from tests.e2e.kube import CORE, Json, eventually
-from tests.images import images
 
 ROOT = Path(__file__).parents[2]
 NAME = "deepspeed-operator"

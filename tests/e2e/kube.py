@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
-from tests.cluster.api import ApiError
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import CommandError
+from dev.cluster.api import ApiError
+from dev.cluster.cluster import Cluster
+from dev.cluster.processes import CommandError
 
 Json = dict[str, Any]
 Found = TypeVar("Found")

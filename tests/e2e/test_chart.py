@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import CommandError, run
-from tests.demo import preparation
+from dev import preparation
+from dev.cluster.cluster import Cluster
+from dev.cluster.processes import CommandError, run
 from tests.e2e.installation import LEASES, NAME, NAMESPACE, Operator
 from tests.e2e.kube import Job, Namespace, eventually
 

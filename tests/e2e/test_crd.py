@@ -14,8 +14,8 @@ import yaml
 
 from deepspeed_operator.api.crd import custom_resource_definition, root_schema
 from deepspeed_operator.api.names import GROUP, PLURAL
-from tests.cluster.api import ApiError
-from tests.cluster.cluster import Cluster
+from dev.cluster.api import ApiError
+from dev.cluster.cluster import Cluster
 from tests.e2e.kube import Json, eventually
 
 TEST_GROUP = f"constraints.{GROUP}"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.cluster import Cluster
+from dev.cluster.cluster import Cluster
+from dev.images.commands import without_make
 from tests.e2e.installation import Operator
 from tests.e2e.kube import Namespace
-from tests.images.commands import without_make
 
 ROOT = Path(__file__).parents[2]
 LOSS = re.compile(r"rank (\d) epoch \d step \d+ loss (\d+\.\d+)")
@@ -32,7 +32,7 @@ def test_demo_trains_and_explains_what_it_refuses(
     cluster: Cluster, operator: Operator, image: Callable[[str], str], where: str
 ) -> None:
     """On the cluster of this machine; and as on a user's own: of that the demo knows what the environment says."""
-    command, variables = [sys.executable, "-m", "tests.demo"], {**without_make(), "CLUSTER": where}
+    command, variables = [sys.executable, "-m", "dev.demo"], {**without_make(), "CLUSTER": where}
     if where == "current":
         images = [f"{name.upper()}_IMAGE={image(name)}" for name in ("operator", "worker")]
         command = ["make", "demo", "CLUSTER=current", *images]

@@ -9,6 +9,8 @@ import pytest
 from tests.e2e.jobs import NO_GPU, job, script
 from tests.e2e.kube import Job, Json, Namespace, eventually
 
+pytestmark = pytest.mark.alone  # steps are measured
+
 SEEN_WITHIN_SECONDS = 60
 PARAMETERS = 2 * (1024 * 1024 + 1024)
 ACCUMULATION = 12

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from tests.cluster.cluster import Cluster
+from dev.cluster.cluster import Cluster
 from tests.e2e.kube import CORE, SLICES, Json
 
 FILES = sorted((Path(__file__).parents[1] / "golden").glob("*.yaml"))

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import CommandError
+from dev.cluster.cluster import Cluster
+from dev.cluster.processes import CommandError
 from tests.e2e.installation import NAME, NAMESPACE, Operator, now
 from tests.e2e.jobs import ranks, script
 from tests.e2e.kube import Json, Namespace

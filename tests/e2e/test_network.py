@@ -9,7 +9,7 @@ import yaml
 
 from deepspeed_operator.api.spec import NetworkProfile
 from deepspeed_operator.job.network.profile import profile
-from tests.cluster.api import ApiError
+from dev.cluster.api import ApiError
 from tests.e2e.kube import Namespace
 
 GOLDEN = {path.stem: path for path in (Path(__file__).parents[1] / "golden").glob("network-*.yaml")}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from dev.cluster.cluster import Cluster
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Proxy
 from tests.faults.replica import Replica

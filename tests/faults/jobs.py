@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cluster.api import Api, ApiError
+from dev.cluster.api import Api, ApiError
 
 # Written by the first replica of an install, and for the first job of a namespace.
 ONCE = frozenset({"POST secrets deepspeed-operator-key", "POST networkpolicies deepspeed-operator-jobs"})

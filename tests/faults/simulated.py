@@ -5,8 +5,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.api import ApiError
-from tests.cluster.cluster import Cluster
+from dev.cluster.api import ApiError
+from dev.cluster.cluster import Cluster
 from tests.faults.replica import eventually
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import ApiError
-from tests.cluster.cluster import Cluster
+from dev.cluster.api import ApiError
+from dev.cluster.cluster import Cluster
 from tests.faults.hostile import KINDS, Hostile
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Answer, Forward, Proxy, Request, honest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from dev.cluster.cluster import Cluster
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Answer, Forward, Proxy, Request, refusal
 from tests.faults.replica import Replica

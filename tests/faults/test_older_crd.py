@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from dev.cluster.cluster import Cluster
 from tests.faults.jobs import ONCE, Jobs
 from tests.faults.proxy import Proxy
 from tests.faults.replica import Replica

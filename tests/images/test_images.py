@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from dev.cluster.cluster import Cluster
+from dev.images import bases, images, pruning, registry
+from dev.images.buildah import buildah, container
+from dev.images.commands import CommandError, run
 from tests.consoles import ROOT, hold
-from tests.images import bases, images, pruning, registry
-from tests.images.buildah import buildah, container
-from tests.images.commands import CommandError, run
 
 PYTHON = "/opt/deepspeed-operator/bin/python"
 EVERY_MODULE = """

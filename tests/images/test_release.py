@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import build
-from tests.cluster.processes import wait_for
-from tests.images import bases
-from tests.images.commands import run, without_make
-from tests.images.images import make
-from tests.images.recipes import Image
-from tests.images.settings import ROOT
+from dev.cluster import build
+from dev.cluster.processes import wait_for
+from dev.images import bases
+from dev.images.commands import run, without_make
+from dev.images.images import make
+from dev.images.recipes import Image
+from dev.images.settings import ROOT
 
 ACCEPTED = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, cgroups, processes
-from tests.cluster.settings import ACCELERATOR, BRIDGE, POD_RANGE
-from tests.images import images
+from dev.cluster import Cluster, cgroups, processes
+from dev.cluster.settings import ACCELERATOR, BRIDGE, POD_RANGE
+from dev.images import images
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-m", "tests.cluster")
+COMMAND = (sys.executable, "-m", "dev.cluster")
 IMAGE = "no-python"
 
 

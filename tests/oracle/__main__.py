@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from deepspeed_operator.dsconfig.versions import SUPPORTED
-from tests.oracle import report, rootfs
+from dev.versions import rootfs
+from tests.oracle import report
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SCHEMAS = _ROOT / "operator" / "deepspeed_operator" / "dsconfig" / "schemas"

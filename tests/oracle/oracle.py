@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.oracle import rootfs
+from dev.versions import rootfs
 
 Config = Mapping[str, Any]
 _AHEAD = 200

@@ -11,7 +11,7 @@ from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.judgement import Circumstances, validate_for
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.dsconfig.versions import SUPPORTED
-from tests.oracle import rootfs
+from dev.versions import rootfs
 from tests.oracle.oracle import Config
 
 pytestmark = pytest.mark.timeout(600)

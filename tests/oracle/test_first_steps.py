@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.plan.traffic.unproven import PROVEN_VERSIONS
-from tests.oracle import rootfs
+from dev.versions import rootfs
 
 
 def trained(version: str, hooked: str) -> dict[str, Any]:

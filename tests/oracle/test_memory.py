@@ -15,7 +15,7 @@ from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.engine.wrappers import Optimizer
 from deepspeed_operator.plan.memory.peaks import Memory, PhaseName, memory
 from deepspeed_operator.plan.model.architecture import Experts, Model, Tensor, of_modules
-from tests.oracle import rootfs
+from dev.versions import rootfs
 
 LAYERS = [(256, 1024), (1024, 512), (512, 1024), (1024, 512), (512, 640), (640, 256)]
 WORLD = 2

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.oracle import rootfs
+from dev.versions import rootfs
 
 # torch.distributed's function → the collective's name in a plan.
 NAMES = {
