@@ -35,6 +35,8 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
+    """Gives the key at this path another name, which its section must not have yet."""
+
     path: Path
     name: str
 

@@ -125,9 +125,10 @@ def edits(draw: st.DrawFn, config: dict[str, Any]) -> Edit:
     if not section or draw(st.booleans()):
         return Put((*place, fresh), draw(st.sampled_from([0, False, {"device": "cpu"}])))
     key = draw(st.sampled_from(sorted(section)))
-    return draw(
-        st.sampled_from([Remove((*place, key)), Rename((*place, key), fresh), Put((*place, key), {"stage": 1})])
-    )
+    possible: list[Edit] = [Remove((*place, key)), Put((*place, key), {"stage": 1})]
+    if fresh not in section:
+        possible.append(Rename((*place, key), fresh))
+    return draw(st.sampled_from(possible))
 
 
 @settings(max_examples=150)
