@@ -65,6 +65,20 @@ def test_a_resumed_gang_is_summed_too(replica: Replica, jobs: Jobs, proxy: Proxy
     replica.eventually(jobs.running, 120)
 
 
+def test_a_run_takes_over_the_quota_that_the_run_before_has_used_up(replica: Replica, jobs: Jobs) -> None:
+    with_quota(jobs, 2)
+    replica.start()
+    jobs.apply(nodes=2)
+    replica.eventually(jobs.running, 30)
+    jobs.change(runId="larger", nodes=3, image="registry.local/none:2")
+    replica.eventually(lambda: jobs.condition("Accepted").get("reason") == "PodsRefused", 20)
+    lacking = "there is no room for all 3 pods: quota pods, pods: requested 3, limited 2"
+    assert lacking in jobs.condition("Accepted")["message"]
+    assert jobs.pod_names() == ["pretrain-1-0", "pretrain-1-1"], "the run before goes on"
+    jobs.change(runId="again", nodes=2, image="registry.local/none:2")
+    replica.eventually(lambda: jobs.pod_names() == ["pretrain-2-0", "pretrain-2-1"] and jobs.running(), 60)
+
+
 def test_a_quota_that_is_not_summed_gives_back_half_the_gang(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
     async def forbid_quotas(request: Request, forward: Forward) -> Answer:
         return refusal(403, "Forbidden") if request.path.endswith("/resourcequotas") else await forward()

@@ -72,7 +72,8 @@ def shortfall(quotas: Iterable[Json], pod: Json, pods: int, *, emptied: bool = F
     `emptied`: whether to judge quotas as if nothing were used of them.
     """
     lacking = [
-        f"quota {quota['metadata']['name']}, {resource}: requested {_written(asked)}, used {used}, limited {limit}"
+        f"quota {quota['metadata']['name']}, {resource}: requested {_written(asked)}"
+        f"{'' if emptied else f', used {used}'}, limited {limit}"
         for quota in quotas
         if not any(object_at(quota, "spec").get(scope) for scope in ("scopes", "scopeSelector"))
         for resource, limit, used in _limits(quota)

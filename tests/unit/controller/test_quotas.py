@@ -73,7 +73,7 @@ def test_what_other_pods_of_the_job_free_is_not_known() -> None:
     assert shortfall(given, pod(TRAINER), 4) is not None
     assert shortfall(given, pod(TRAINER), 4, emptied=True) is None
     words = shortfall(given, pod(TRAINER), 5, emptied=True)
-    assert words == "there is no room for all 5 pods: quota team, pods: requested 5, used 4, limited 4"
+    assert words == "there is no room for all 5 pods: quota team, pods: requested 5, limited 4"
 
 
 def test_what_a_pod_says_of_itself_counts_instead_of_its_containers() -> None:
