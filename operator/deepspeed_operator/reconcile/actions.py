@@ -1,6 +1,6 @@
 """What the reconciler wants done. The controller does it, in order, after the status is written."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -166,3 +166,8 @@ class Outcome:
     actions: tuple[Action, ...] = ()
     events: tuple[JobEvent, ...] = ()
     check_at: datetime | None = None
+
+    def no_later_than(self, check_at: datetime | None) -> "Outcome":
+        """Return the same outcome with a look at this time at the latest; None asks for none."""
+        due = [at for at in (self.check_at, check_at) if at is not None]
+        return replace(self, check_at=min(due, default=None))

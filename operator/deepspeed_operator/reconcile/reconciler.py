@@ -1,5 +1,6 @@
 """The one reconcile function: what was observed of a job → what to say and what to do."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -10,10 +11,17 @@ from deepspeed_operator.reconcile.failure.first_failure import agent_message, fi
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
-from deepspeed_operator.reconcile.phases.beginning import begin_attempt, begin_run
+from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_attempt, begin_run, refused
 from deepspeed_operator.reconcile.phases.running import SUSPENDING, complete, continue_attempt, delete, fail, result_of
-from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, is_finished, is_suspended, is_true
-from deepspeed_operator.reconcile.report.statement import set_aside, state
+from deepspeed_operator.reconcile.report.conditions import (
+    Reason,
+    Verdict,
+    asks_for_another_run,
+    is_finished,
+    is_suspended,
+    is_true,
+)
+from deepspeed_operator.reconcile.report.statement import beside_refusal, set_aside, state
 
 # A pod whose trainer has ended gets this long to end by itself; then its sidecars hold GPUs for nothing.
 SIDECAR_GRACE: Final = timedelta(seconds=10)
@@ -32,13 +40,33 @@ def reconcile(observed: Observed, installation: Installation) -> Outcome:
     if observed.facts.aside is not None:
         return set_aside(observed, observed.facts.aside)
     if status.attempt is None:
-        return begin_run(observed, installation)
+        begun = begin_run(observed, installation)
+        return begun if isinstance(begun, Outcome) else refused(observed, begun)
     nodes = status.world.nodes if status.world is not None else job.spec.nodes
     gang = Gang.of(observed.pods, job=job.metadata.name, uid=job.metadata.uid, attempt=status.attempt, nodes=nodes)
-    # Suspension is obeyed before another run is judged, whatever comes of that.
-    suspended_first = job.spec.suspend and not is_finished(status) and not (is_suspended(status) and gang.none_left)
-    if status.run_id != job.spec.run_id and not suspended_first:
-        return begin_run(observed, installation)
+    accepted_run = _advance(observed, gang, installation)
+    return _judge_next(observed, gang, accepted_run, installation) if asks_for_another_run(job) else accepted_run
+
+
+def _judge_next(observed: Observed, gang: Gang, accepted_run: Outcome, installation: Installation) -> Outcome:
+    """Judge the run that spec asks for, after the accepted one was looked at, and let it take that one's place.
+
+    A refused one changes nothing of it, whatever it costs to judge.
+    """
+    status = observed.job.status
+    begun = begin_run(observed, installation)
+    if isinstance(begun, RunRefusal):
+        return beside_refusal(observed, accepted_run, begun.verdict, begun.retry_at)
+    if begun.status == status:  # it is not judged yet
+        return replace(accepted_run, actions=(*accepted_run.actions, *begun.actions)).no_later_than(begun.check_at)
+    ended_just_now = accepted_run.status.completion_time != status.completion_time
+    ending = observed.job.spec.suspend and not is_finished(status) and not (is_suspended(status) and gang.none_left)
+    return accepted_run if ended_just_now or ending else begun
+
+
+def _advance(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+    """Decide about the accepted run."""
+    status = observed.job.status
     if is_finished(status):
         return _finished(observed, gang)
     if is_suspended(status):
@@ -50,8 +78,8 @@ def _finished(observed: Observed, gang: Gang) -> Outcome:
     """Keep the result; end what still runs. Ended pods stay, for their logs, until the job or its run is replaced."""
     status = observed.job.status
     stated = is_true(status, ConditionType.COMPLETE) or is_true(status, ConditionType.FAILED)
-    if not stated or status.observed_generation != observed.job.metadata.generation:
-        # Spec was changed, or another run was asked for, refused, and taken back.
+    changed = status.observed_generation != observed.job.metadata.generation and not asks_for_another_run(observed.job)
+    if not stated or changed:
         return state(observed, result_of(gang, status.failure), check_at=observed.now)
     lingering = [pod for pod in gang.pods.values() if not pod.released and pod.deleted_at is None]
     due = {pod.name: _may_linger_until(pod, observed) for pod in lingering}
@@ -72,11 +100,13 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
     before = Gang(gang.job, gang.attempt, gang.nodes, own, gang.late, gang.foreign)
     if before.failed:
         return fail(observed, gang, first_failure(before))
-    if not observed.job.spec.suspend:
+    suspend, run_id = observed.job.spec.suspend, observed.job.status.run_id
+    if not suspend and not asks_for_another_run(observed.job):
         assert observed.job.status.world is not None, "the world is recorded with the run"
         return begin_attempt(observed, observed.job.status.world)
     if gang.none_left:
-        words = "The job is suspended and holds no GPU: set spec.suspend to false to begin a new attempt."
+        resume = "set spec.suspend to false" if suspend else f"set spec.runId back to {run_id!r}"
+        words = f"The job is suspended and holds no GPU: {resume} to begin a new attempt."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
         return state(observed, verdict, gang=gang, actions=delete(gang.late))
     alive = tuple(pod for pod in gang.pods.values() if not pod.finished)
@@ -86,7 +116,9 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
         for pod in (alive or tuple(gang.pods.values()))
         if pod.deleted_at is None
     )
-    return state(observed, SUSPENDING, gang=gang, actions=(*removals, *delete(gang.late)))
+    words = f"Run {run_id!r} was suspended, and its pods end. Set spec.runId back to it for a new attempt."
+    verdict = SUSPENDING if suspend else Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
+    return state(observed, verdict, gang=gang, actions=(*removals, *delete(gang.late)))
 
 
 def _ended_by_suspension(pod: PodView) -> bool:

@@ -128,7 +128,8 @@ def test_a_new_run_that_is_invalid_leaves_the_running_one_alone_and_can_be_taken
     simulation = running()
     simulation.edit(runId="b", dsConfig=REFUSED)
     simulation.settle()
-    assert simulation.job.status.state is State.INVALID
+    assert simulation.job.status.state is State.RUNNING
+    assert simulation.condition(ConditionType.ACCEPTED).status == "False"
     assert not any(pod.deleted_at for pod in simulation.pods.values())
     simulation.edit(runId="", dsConfig=job().spec.ds_config)
     simulation.settle()
@@ -146,7 +147,8 @@ def test_a_finished_run_stays_finished_when_a_next_one_is_refused_and_taken_back
     result = simulation.job.status
     simulation.edit(runId="b", dsConfig=REFUSED)
     simulation.settle()
-    assert simulation.job.status.state is State.INVALID
+    assert simulation.job.status.state is result.state
+    assert simulation.condition(ConditionType.ACCEPTED).status == "False"
     simulation.remove(*simulation.pods)
     simulation.edit(runId="", dsConfig=job().spec.ds_config)
     simulation.settle()
@@ -226,15 +228,15 @@ def test_a_job_resumed_before_its_pods_have_ended_waits_for_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "state"),
+    ("asked", "accepted"),
     [
-        ({"dsConfig": REFUSED}, State.INVALID),
-        ({"dsConfig": None, "dsConfigFrom": {"configMap": "absent", "key": "c"}}, State.INVALID),
-        ({}, State.SUSPENDED),
+        ({"dsConfig": REFUSED}, "False"),
+        ({"dsConfig": None, "dsConfigFrom": {"configMap": "absent", "key": "c"}}, "False"),
+        ({}, "True"),
     ],
 )
 def test_suspension_is_obeyed_whatever_comes_of_the_run_that_is_asked_for_with_it(
-    asked: dict[str, object], state: State
+    asked: dict[str, object], accepted: str
 ) -> None:
     simulation = running()
     simulation.edit(runId="b", suspend=True, **asked)
@@ -242,7 +244,8 @@ def test_suspension_is_obeyed_whatever_comes_of_the_run_that_is_asked_for_with_i
     assert all(pod.deleted_at for pod in simulation.pods.values())
     simulation.remove()
     simulation.settle()
-    assert simulation.job.status.state is state
+    assert simulation.job.status.state is State.SUSPENDED
+    assert simulation.condition(ConditionType.ACCEPTED).status == accepted
     assert not simulation.pods
 
 
@@ -267,7 +270,7 @@ def test_a_suspended_run_resumes_as_a_new_attempt_though_another_was_refused_mea
         simulation.settle()
     simulation.edit(runId="b", suspend=False, dsConfig=REFUSED)
     simulation.settle()
-    assert simulation.job.status.state is State.INVALID
+    assert simulation.job.status.state is (State.SUSPENDED if pods_have_ended else State.SUSPENDING)
     simulation.wait(3600)
     if not pods_have_ended:
         simulation.end(0, 143, agent_says(0, None, 143, "Terminated"))

@@ -17,6 +17,7 @@ from deepspeed_operator.reconcile.admission.configuration import run_configurati
 from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import Statement, Verdict
+from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 _REASONS: Final = {Fit.YES: "Fits", Fit.NO: "DoesNotFit", Fit.UNKNOWN: "NotCertain"}
 _HOW_TO_KNOW: Final = {
@@ -75,7 +76,8 @@ def ask_configuration(observed: Observed, failure: Failure) -> tuple[ReadConfigM
 
 def explained(observed: Observed, failure: Failure) -> Failure:
     """Add to an out-of-memory failure of a GPU what was predicted, and the smallest change that would fit."""
-    case = _case(observed) if _OUT_OF_MEMORY.search(failure.message) else None
+    known = _OUT_OF_MEMORY.search(failure.message) and not is_of_another_run(observed)
+    case = _case(observed) if known else None
     world = observed.job.status.world
     if case is None or world is None:
         return failure

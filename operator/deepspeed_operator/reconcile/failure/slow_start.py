@@ -6,14 +6,15 @@ from typing import Final
 
 from deepspeed_operator.api.names import host_name
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import ConditionType, State
+from deepspeed_operator.api.status import State
 from deepspeed_operator.api.untyped import Json, object_at, objects_at
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.admission.configuration import as_of_now
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, Stage
-from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, condition
+from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, said_of_the_run
+from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 # A node that has all it needs takes a few seconds to set a pod up; the agents as long to find each other.
 _LATE: Final = timedelta(seconds=20)
@@ -40,7 +41,7 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | tuple[ReadConfi
     """Return what the first late pod that is being set up may lack, or the questions to ask first."""
     being_set_up = [pod for _, pod in sorted(gang.pods.items()) if pod.stage is Stage.BEING_SET_UP]
     pod = next((pod for pod in being_set_up if pod.since + _LATE <= observed.now), None)
-    if pod is None:
+    if pod is None or is_of_another_run(observed):
         return said_before(observed, Reason.VOLUMES_NOT_READY) if being_set_up else None
     needed = dict.fromkeys(_needed(observed.job.spec))
     contents = {name: as_of_now(observed, name) for kind, name in needed if kind == "ConfigMap"}
@@ -87,10 +88,8 @@ def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
 
 def said_before(observed: Observed, *reasons: Reason) -> Verdict | None:
     """Return what was last said for such a reason: an operator that has just begun does not know how long pods wait."""
-    said = condition(observed.job.status, ConditionType.READY)
-    if said is None or said.reason not in reasons:
-        return None
-    return Verdict(State.STARTING, said.reason, said.message)
+    said = said_of_the_run(observed.job.status)
+    return said if said is not None and said.reason in reasons else None
 
 
 def _waits(pod: PodView, words: str) -> Verdict:

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.status import Level, State, Workers, World
+from deepspeed_operator.api.status import Finding, Level, State, Workers, World
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.lint.pod_fields import field_findings
@@ -38,29 +39,51 @@ _MOST_HINTS: Final = 10
 _UNKNOWN: Final = {"transport": None, "plan": None, "engine": None}
 
 
-def begin_run(observed: Observed, installation: Installation) -> Outcome:
-    """Judge the run that spec asks for, and record it. Until then an earlier run's pods are left alone."""
+@dataclass(frozen=True, slots=True)
+class RunRefusal:
+    """Why the run that spec asks for is refused.
+
+    `retry_at` is when it is to be judged again, None if only a change of spec makes a difference. `findings` and
+    `memory` are what else was found out about it; None where it was not judged that far.
+    """
+
+    verdict: Verdict
+    retry_at: datetime | None
+    findings: tuple[Finding, ...] | None = None
+    memory: Statement | None = None
+
+
+def refused(observed: Observed, refusal: RunRefusal) -> Outcome:
+    """Say that the job's first run is refused."""
+    changes = {"findings": list(refusal.findings)} if refusal.findings is not None else {}
+    return state(observed, refusal.verdict, check_at=refusal.retry_at, memory=refusal.memory, changes=changes)
+
+
+def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRefusal:
+    """Judge the run that spec asks for, and record it. Until then an earlier run's pods are left alone.
+
+    An outcome that leaves the status as it is asks a question first, or waits.
+    """
     judged = admission(observed, installation)
     if isinstance(judged, ReadConfigMap | FindGpus | JudgeRun):
         return unchanged(observed, judged)
     if isinstance(judged, SetAside):
-        return _set_aside(observed, judged)
+        return _set_aside(judged)
     if not judged.accepted:
         if judged.acceptance.reason in {Reason.CONFIG_NOT_FOUND, Reason.FILES_NOT_FOUND} and settling(observed):
             return unchanged(observed, check_at=observed.now + SETTLING_REREAD)
         reads = observed.job.spec.ds_config_from is not None or observed.job.spec.training.files is not None
         retry = observed.now + SOURCE_REREAD if reads else None
-        changes = {"findings": list(judged.findings)}
-        return state(observed, judged.acceptance, check_at=retry, memory=judged.memory, changes=changes)
+        return RunRefusal(judged.acceptance, retry, judged.findings, judged.memory)
     status, spec = observed.job.status, observed.job.spec
     if spec.suspend and status.attempt is None:
         words = "The job is accepted and suspended: set spec.suspend to false to begin."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
         changes = {"findings": list(judged.findings)}
         return state(observed, verdict, acceptance=judged.acceptance, memory=judged.memory, changes=changes)
-    refused = _trial(observed, judged, installation)
-    if refused is not None:
-        return refused
+    untried = _trial(observed, judged, installation)
+    if untried is not None:
+        return untried
     events: tuple[JobEvent, ...] = ()
     if status.attempt is not None and not is_finished(status):
         words = f"Run {status.run_id!r} was replaced by run {spec.run_id!r}; the pods of attempt {status.attempt} end."
@@ -134,16 +157,15 @@ def _begun(observed: Observed) -> dict[str, Any]:
     return {"attempt": attempt, "attempt_time": timestamp(observed.now), "workers": Workers(), **_UNKNOWN}
 
 
-def _set_aside(observed: Observed, found: SetAside) -> Outcome:
+def _set_aside(found: SetAside) -> RunRefusal:
     words = (
         f"The job is set aside, nothing was created: {found.why}. It is tried again at {timestamp(found.until)}. "
         "Make spec.dsConfig, spec.template or spec.model smaller or simpler; if they are small, please report this job."
     )
-    verdict = Verdict(State.INVALID, Reason.SET_ASIDE, words)
-    return state(observed, verdict, check_at=found.until)
+    return RunRefusal(Verdict(State.INVALID, Reason.SET_ASIDE, words), found.until)
 
 
-def _trial(observed: Observed, judged: Admission, installation: Installation) -> Outcome | None:
+def _trial(observed: Observed, judged: Admission, installation: Installation) -> Outcome | RunRefusal | None:
     """Return what to do until the API server has accepted a pod of the run on trial; None if it has."""
     job, attempt = observed.job, (observed.job.status.attempt or 0) + 1
     text = "" if judged.config_digest is not None else None  # a pod only tells whether there is a configuration
@@ -175,8 +197,7 @@ def _trial(observed: Observed, judged: Admission, installation: Installation) ->
         ]
         hint = "; ".join([hint, *unknown])
     words = f"The API server refuses the job's pods, nothing was created: {sentence(trial.refusal)} {hint}."
-    verdict = Verdict(State.INVALID, reason, words)
-    return state(observed, verdict, check_at=retry_at, changes={"findings": list(judged.findings)})
+    return RunRefusal(Verdict(State.INVALID, reason, words), retry_at, judged.findings)
 
 
 def _digest(pod: Manifest) -> str:

@@ -32,13 +32,20 @@ from deepspeed_operator.reconcile.phases.starting import (
     recorded_world,
 )
 from deepspeed_operator.reconcile.phases.waiting import waiting_for
-from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, condition, is_true, sentence
+from deepspeed_operator.reconcile.report.conditions import (
+    Reason,
+    Verdict,
+    is_true,
+    said_of_the_run,
+    sentence,
+)
+from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
 from deepspeed_operator.reconcile.runtime.measured_plan import ask_plan, with_plan
 from deepspeed_operator.reconcile.runtime.observed_engine import ask_engine, with_engine
 from deepspeed_operator.reconcile.runtime.observed_transport import News, at_the_end, news, reported
 
-_REFUSALS: Final[dict[str, State]] = {Reason.NAME_CONFLICT: State.INVALID, Reason.PODS_REFUSED: State.STARTING}
+_REFUSALS: Final = frozenset({Reason.NAME_CONFLICT, Reason.PODS_REFUSED})
 SUSPENDING: Final = Verdict(
     State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end. Set it to false for a new attempt."
 )
@@ -205,22 +212,20 @@ def _given_back(observed: Observed, gang: Gang) -> bool:
 
     Those of a new try, which begins when the last of these is gone, are not being deleted.
     """
-    said = condition(observed.job.status, ConditionType.READY)
+    said = said_of_the_run(observed.job.status)
     refused = said is not None and said.reason in _REFUSALS
     return refused and any(pod.deleted_at is not None for pod in gang.pods.values())
 
 
 def _steady(observed: Observed, gang: Gang, verdict: Verdict | None) -> Verdict:
     """Keep the words of an obstacle that the kubelet keeps rephrasing, of a refusal until it is over, of a start."""
-    before = condition(observed.job.status, ConditionType.READY)
+    before = said_of_the_run(observed.job.status)
     if verdict is None and before is not None and gang.missing and before.reason in _REFUSALS:
-        return Verdict(_REFUSALS[before.reason], before.reason, before.message)
+        return before
     attempt = observed.job.status.attempt
     if verdict is None:
         starting = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: the pods are starting.")
-        if before is not None and before.reason == Reason.STARTING:
-            return Verdict(State.STARTING, Reason.STARTING, before.message)
-        return starting
+        return before if before is not None and before.reason == Reason.STARTING else starting
     if verdict.reason == Reason.IMAGE_PULL_FAILED and before is not None and before.reason == verdict.reason:
         return Verdict(verdict.state, verdict.reason, before.message)
     return verdict
@@ -240,7 +245,8 @@ def _reported(observed: Observed, told: News) -> dict[str, object]:
     known = told.changes.get("findings", status.findings)
     report = report or AgentReport(status.attempt or 0, observed.now)
     warnings = [Finding(level=Level.WARNING, path="spec.training", message=words) for words in report.warnings]
-    if declared is not None and report.deepspeed_version not in {None, declared}:
+    others = {None, declared}
+    if declared is not None and report.deepspeed_version not in others and not is_of_another_run(observed):
         words = f"the image has DeepSpeed {report.deepspeed_version}, the job declares {declared}"
         fix = f"Write {report.deepspeed_version}, or use another image."
         warnings.append(Finding(level=Level.WARNING, path="spec.deepspeedVersion", message=words, fix=fix))

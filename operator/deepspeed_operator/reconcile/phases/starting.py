@@ -24,6 +24,7 @@ from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
 from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, sentence
+from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.render.attempt import Attempt
 
 # The agents of a gang whose containers all run know better who is missing: they get to say it first.
@@ -48,6 +49,8 @@ _NO_CLAIM: Final = "It starts when the claim can be used: create or correct it, 
 
 def children(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...] | Verdict:
     """Return what makes the attempt's children exist, or why they cannot be made yet."""
+    if is_of_another_run(observed):
+        return _of_another_run(observed) if gang.missing else ()
     source = run_configuration(observed)
     if isinstance(source, ReadConfigMap):
         return (source,)
@@ -66,6 +69,12 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
         return wrong
     pods = CreatePods(gang.attempt, tuple(attempt.pod(index) for index in gang.missing))
     return (*needed, pods, *outdated(observed, gang))
+
+
+def _of_another_run(observed: Observed) -> Verdict:
+    run_id, before = observed.job.spec.run_id, observed.job.status.run_id
+    words = f"pods are missing, and spec is that of run {run_id!r}: set spec.runId back to {before!r} with the spec of "
+    return Verdict(State.STARTING, Reason.INVALID_SPEC, f"{words}that run to start it, or correct run {run_id!r}.")
 
 
 def outdated(observed: Observed, gang: Gang) -> tuple[Action, ...]:

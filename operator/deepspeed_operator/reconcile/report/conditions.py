@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import MAX_MESSAGE, Condition, ConditionType, DeepSpeedJobStatus, State
 
 _OF_THE_STATE: Final = tuple(kind for kind in ConditionType if kind is not ConditionType.MEMORY_FIT)
@@ -28,6 +29,8 @@ _ABOUT: Final = {
     State.FAILED: ConditionType.FAILED,
 }
 _FOR_TOOLS: Final = frozenset({ConditionType.RECONCILING, ConditionType.STALLED})
+# What is said of the run that spec asks for; the other conditions are about the run that was accepted last.
+_OF_SPEC: Final = (ConditionType.ACCEPTED, ConditionType.READY, *_FOR_TOOLS)
 _SEE_READY: Final = "See condition Ready."
 
 
@@ -104,9 +107,23 @@ def is_true(status: DeepSpeedJobStatus, kind: ConditionType) -> bool:
     return found is not None and found.status == "True"
 
 
+def asks_for_another_run(job: DeepSpeedJob) -> bool:
+    """Whether spec asks for another run than the one that was accepted last."""
+    return job.status.attempt is not None and job.status.run_id != job.spec.run_id
+
+
+def said_of_the_run(status: DeepSpeedJobStatus) -> Verdict | None:
+    """Return the last verdict on the accepted run; what Ready says may be about another one, which was refused."""
+    running = condition(status, ConditionType.RUNNING)
+    if running is None or status.state is None:
+        return None
+    about = condition(status, _ABOUT[status.state])
+    return Verdict(status.state, running.reason, about.message if about is not None else "")
+
+
 def is_finished(status: DeepSpeedJobStatus) -> bool:
     """Whether the recorded run has its result, which nothing but another runId replaces."""
-    return status.completion_time is not None  # the conditions may speak of a next run that was refused
+    return status.completion_time is not None
 
 
 def is_suspended(status: DeepSpeedJobStatus) -> bool:
@@ -123,11 +140,13 @@ def conditions(
     now: str,
     memory: Statement | None = None,
     unrun: str = "",
+    of_spec: bool = True,
 ) -> list[Condition]:
-    """Return all conditions for a verdict; a transition time changes only when a status flips.
+    """Return all conditions for a verdict on the accepted run; a transition time changes only when a status flips.
 
     `acceptance` gives the reason and message of Accepted, and `memory` those of MemoryFit, where they were judged just
-    now; else they stay as they were. `unrun` is what Ready says besides of changes that no run has taken.
+    now; else they stay as they were. `unrun` is what Ready says besides of changes that no run has taken. Without
+    `of_spec` the verdict is not about the run that spec asks for: what was said of that one stays.
     """
     says = _WHAT_IT_SAYS[verdict.state]
     words = {kind: _SEE_READY for kind in _FOR_TOOLS if kind in says}
@@ -145,7 +164,41 @@ def conditions(
         said[ConditionType.MEMORY_FIT] = memory
     elif before is not None:
         said[ConditionType.MEMORY_FIT] = Statement(before.status, before.reason, before.message)
+    if not of_spec:
+        said |= {kind: Statement(b.status, b.reason, b.message) for kind in _OF_SPEC if (b := befores.get(kind))}
     return [_stated(kind, each, befores.get(kind), generation=generation, now=now) for kind, each in said.items()]
+
+
+def with_refusal(
+    status: DeepSpeedJobStatus,
+    refusal: Verdict,
+    previous: DeepSpeedJobStatus,
+    *,
+    run_id: str,
+    generation: int,
+    now: str,
+) -> list[Condition]:
+    """Return the conditions of a status, which are about the accepted run, but for those about the run `run_id`.
+
+    That one is refused, so that what spec asks for will not come by itself, whatever the accepted run does.
+    `previous` is the status as it was written last, from which a condition keeps its transition time.
+    """
+    left = f"Run {run_id!r} is refused, and run {status.run_id!r} is left as it is"
+    run = said_of_the_run(status)
+    goes_on = f" {run.message}" if run is not None and run.state is not State.INVALID else ""
+    said = {
+        ConditionType.ACCEPTED: Statement("False", refusal.reason, f"{left}: {refusal.message}"),
+        ConditionType.READY: Statement("False", refusal.reason, f"{left}; condition Accepted says why.{goes_on}"),
+        ConditionType.RECONCILING: Statement("False", refusal.reason, ""),
+        ConditionType.STALLED: Statement("True", refusal.reason, _SEE_READY),
+    }
+    befores = {each.type: each for each in previous.conditions}
+    return [
+        _stated(kind, said[kind], befores.get(kind), generation=generation, now=now)
+        if (kind := ConditionType(each.type)) in said
+        else each.model_copy(update={"observed_generation": generation})
+        for each in status.conditions
+    ]
 
 
 def _stated(kind: ConditionType, said: Statement, before: Condition | None, *, generation: int, now: str) -> Condition:

@@ -8,7 +8,7 @@ from deepspeed_operator.api.status import ConditionType, Finding, Level
 from deepspeed_operator.job.digest import config_digest, short_digest, template_digest
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.conditions import is_true
+from deepspeed_operator.reconcile.report.conditions import asks_for_another_run, is_true
 
 CONFIG: Final = Finding(
     level=Level.WARNING,
@@ -53,6 +53,11 @@ def unrun_changes(findings: Sequence[Finding]) -> str:
     """Return what is to be said of a finished run whose spec has changed since; nothing where it has not."""
     paths = [each.path for each in findings if each.message == _SINCE]
     return f" {' and '.join(paths)} {_SINCE}: set a new spec.runId to run it." if paths else ""
+
+
+def is_of_another_run(observed: Observed) -> bool:
+    """Whether spec tells nothing of the accepted run: it asks for another one, with other fields than dsConfig."""
+    return asks_for_another_run(observed.job) and bool(_changed_fields(observed))
 
 
 def with_changes(

@@ -1,6 +1,7 @@
 """From a verdict to the status that says it, and the event that announces it."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -17,7 +18,17 @@ from deepspeed_operator.api.status import (
 from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
-from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict, condition, conditions, is_true
+from deepspeed_operator.reconcile.report.conditions import (
+    Reason,
+    Statement,
+    Verdict,
+    asks_for_another_run,
+    condition,
+    conditions,
+    is_true,
+    said_of_the_run,
+    with_refusal,
+)
 from deepspeed_operator.reconcile.report.spec_changes import unrun_changes, with_changes
 
 # Counters alone are no news: they are written at most this often.
@@ -38,10 +49,16 @@ def state(
     events: Sequence[JobEvent] = (),
     changes: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Return the outcome that says the verdict; `changes` are further fields of the status by their Python names."""
+    """Return the outcome that says the verdict; `changes` are further fields of the status by their Python names.
+
+    While spec asks for another run than the verdict is about, what is said of spec stays, and its generation.
+    """
     job, before = observed.job, observed.job.status
     changes = changes or {}
-    if acceptance is None and before.world is not None and not is_true(before, ConditionType.ACCEPTED):
+    of_spec = not asks_for_another_run(job) or changes.get("run_id") == job.spec.run_id
+    generation = (None if of_spec else before.observed_generation) or job.metadata.generation
+    unsaid = of_spec and acceptance is None and not is_true(before, ConditionType.ACCEPTED)
+    if unsaid and before.world is not None:
         has_config = before.config_digest is not None
         acceptance = accepted(before.world, before.batch, has_config=has_config, warnings=before.warnings or 0)
     findings, changed = with_changes(observed, changes.get("findings", before.findings), changes)
@@ -49,7 +66,7 @@ def state(
     after = before.model_copy(
         update={
             **changes,
-            "observed_generation": job.metadata.generation,
+            "observed_generation": generation,
             "state": verdict.state,
             "findings": findings,
             "warnings": warnings_among(findings) or None,
@@ -57,10 +74,11 @@ def state(
                 verdict,
                 acceptance,
                 before,
-                generation=job.metadata.generation,
+                generation=generation,
                 now=timestamp(observed.now),
                 memory=memory,
                 unrun=unrun_changes(findings),
+                of_spec=of_spec,
             ),
         }
     )
@@ -92,10 +110,26 @@ def set_aside(observed: Observed, aside: SetAside) -> Outcome:
     )
     verdict = Verdict(before.state or State.INVALID, Reason.SET_ASIDE, words)
     generation, now = before.observed_generation or job.metadata.generation, timestamp(observed.now)
-    told = conditions(verdict, None, before, generation=generation, now=now)
+    told = conditions(verdict, None, before, generation=generation, now=now, of_spec=not asks_for_another_run(job))
     seen = {"observed_generation": generation, "state": verdict.state, "conditions": told}
     after = before.model_copy(update=seen)
     return Outcome(after, (), _announcement(before, after, verdict), aside.until)
+
+
+def beside_refusal(observed: Observed, accepted_run: Outcome, refusal: Verdict, retry_at: datetime | None) -> Outcome:
+    """Return what goes on of the accepted run, with the words that the run which spec asks for is refused.
+
+    `retry_at`: when that one is to be judged again; None if only a change of spec makes a difference.
+    """
+    job, before, now = observed.job, observed.job.status, timestamp(observed.now)
+    generation, run_id = job.metadata.generation, job.spec.run_id
+    said = with_refusal(accepted_run.status, refusal, before, run_id=run_id, generation=generation, now=now)
+    after = accepted_run.status.model_copy(update={"observed_generation": generation, "conditions": said})
+    was, is_now = condition(before, ConditionType.ACCEPTED), condition(after, ConditionType.ACCEPTED)
+    assert is_now is not None, "a recorded run was accepted"
+    same = was is not None and (was.status, was.message) == (is_now.status, is_now.message)
+    events = () if same else (JobEvent("Warning", is_now.reason, is_now.message),)
+    return replace(accepted_run, status=after, events=(*accepted_run.events, *events)).no_later_than(retry_at)
 
 
 def accepted(world: World, batch: Batch | None, *, has_config: bool, warnings: int) -> Verdict:
@@ -128,10 +162,10 @@ def timestamp(moment: datetime) -> str:
 
 def _announcement(before: DeepSpeedJobStatus, after: DeepSpeedJobStatus, verdict: Verdict) -> tuple[JobEvent, ...]:
     """Announce a change of state or reason; of a refused job also other words, since they list the errors."""
-    was, now = condition(before, ConditionType.READY), condition(after, ConditionType.READY)
+    was, now = said_of_the_run(before), said_of_the_run(after)
     assert now is not None, "a statement sets every condition"
-    same = was is not None and (before.state, was.reason, before.attempt) == (after.state, now.reason, after.attempt)
-    if same and was is not None and (was.message == now.message or verdict.state is not State.INVALID):
+    same = was is not None and (was.state, was.reason, before.attempt) == (now.state, now.reason, after.attempt)
+    if same and (was == now or verdict.state is not State.INVALID):
         return ()
     bad = verdict.state in _BAD_NEWS or verdict.reason not in _GOOD_REASONS
     return (JobEvent("Warning" if bad else "Normal", verdict.reason, verdict.message),)

@@ -27,6 +27,7 @@ from deepspeed_operator.reconcile.admission.plan_forecast import (
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import Verdict
+from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.runtime.observed_transport import News, last_words, reported
 
 _SAYS: Final = "Measured: "
@@ -54,6 +55,8 @@ def ask_plan(observed: Observed, gang: Gang) -> tuple[Question, ...]:
         return (config,)
     if config is None or isinstance(config, Verdict):
         case: Case | Missing = Missing("spec.dsConfig", "the configuration of the run is not known")
+    elif is_of_another_run(observed):
+        case = Missing("spec.runId", "spec is that of another run")
     else:
         report = observed.facts.agent
         version = (report.deepspeed_version if report is not None else None) or status.deepspeed_version

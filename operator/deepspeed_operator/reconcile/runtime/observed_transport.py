@@ -15,6 +15,7 @@ from deepspeed_operator.job.network.guard import fallbacks
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 _PROFILE: Final = "spec.network.profile"
 _REPORTS: Final = "NCCL reports "
@@ -37,7 +38,7 @@ def news(observed: Observed, transport: Transport | None) -> News:
     status = observed.job.status
     others = [each for each in status.findings if not _is_mismatch(each)]
     found = mismatch(observed.job.spec, transport) if transport is not None else None
-    if found is None:
+    if found is None or is_of_another_run(observed):
         return News({"transport": transport})
     known = len(others) < len(status.findings)
     event = JobEvent("Warning", "TransportMismatch", f"{found}")
