@@ -83,6 +83,7 @@ FULL: Json = {
         "runId": "1",
         "startTime": MOMENT,
         "attemptTime": MOMENT,
+        "admittedTime": MOMENT,
         "completionTime": MOMENT,
         "deepspeedVersion": "0.19.8",
         "configDigest": "sha256:0",

@@ -225,8 +225,9 @@ class Lifecycle(Model):
         default=1800,
         ge=10,
         le=604_800,
-        description="The attempt fails if its ranks do not all run this many seconds after it began: unschedulable "
-        "pods, images that cannot be pulled and peers that never answer end here. Default: 1800",
+        description="The attempt fails if its ranks do not all run this many seconds after its pods may start: "
+        "unschedulable pods, images that cannot be pulled and peers that never answer end here. Time in which pods "
+        "have scheduling gates, such as a queue's, or in which old pods end does not count. Default: 1800",
     )
 
 

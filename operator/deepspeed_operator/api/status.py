@@ -191,7 +191,14 @@ class DeepSpeedJobStatus(Model):
         default=None,
         max_length=64,
         json_schema_extra={"format": "date-time"},
-        description="When the current attempt began; the startup deadline counts from here. Absent in a suspended one.",
+        description="When the current attempt began. Absent in a suspended one.",
+    )
+    admitted_time: str | None = Field(
+        default=None,
+        max_length=64,
+        json_schema_extra={"format": "date-time"},
+        description="Since when all pods of the current attempt may start; the startup deadline counts from here. "
+        "Absent while old pods may still write or a scheduling gate, such as a queue's, keeps a pod back.",
     )
     completion_time: str | None = Field(
         default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run ended."

@@ -39,6 +39,11 @@ class Gang:
         return tuple(pod for pod in (*self.late, *self.foreign) if not pod.released)
 
     @property
+    def gates(self) -> tuple[str, ...]:
+        """What keeps the scheduler from pods of the attempt."""
+        return tuple(sorted({gate for pod in self.pods.values() if pod.deleted_at is None for gate in pod.gates}))
+
+    @property
     def none_left(self) -> bool:
         """Whether no pod of the attempt exists any more."""
         return all(pod.gone for pod in self.pods.values())

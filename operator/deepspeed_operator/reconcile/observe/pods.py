@@ -64,6 +64,7 @@ class PodView:
     reason: str  # the pod's own, such as Evicted
     message: str
     unschedulable: str | None  # the scheduler's words
+    gates: tuple[str, ...]  # what keeps the scheduler from it, such as a queue
     set_up: bool  # False where its node says that it has yet to mount volumes and make a network
     waiting_container: str | None  # the container that cannot start, with the kubelet's reason and words
     waiting_reason: str | None
@@ -153,6 +154,7 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         unschedulable=scheduled.get("message", "") if unscheduled else None,
+        gates=tuple(gate["name"] for gate in spec.get("schedulingGates", [])),
         set_up=set_up,
         waiting_container=waiting[0] if waiting else None,
         waiting_reason=waiting[1] if waiting else None,

@@ -24,7 +24,7 @@ from deepspeed_operator.reconcile.actions import (
 from deepspeed_operator.reconcile.admission.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
 from deepspeed_operator.reconcile.admission.question import Admission, admission
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
-from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict, is_finished, sentence
+from deepspeed_operator.reconcile.report.conditions import NO_TIMES, Reason, Statement, Verdict, is_finished, sentence
 from deepspeed_operator.reconcile.report.spec_changes import judged_by
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
 from deepspeed_operator.reconcile.runtime.measured_plan import without_advice
@@ -107,7 +107,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRe
     }
     if spec.suspend:
         # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
-        run |= {**_begun(observed), "attempt_time": None}
+        run |= {**_begun(observed), **NO_TIMES}
         words = "spec.suspend is true: the pods of the run before end. Set it to false to begin."
         verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
         return state(
@@ -153,8 +153,9 @@ def begin_attempt(
 
 
 def _begun(observed: Observed) -> dict[str, Any]:
-    attempt = (observed.job.status.attempt or 0) + 1
-    return {"attempt": attempt, "attempt_time": timestamp(observed.now), "workers": Workers(), **_UNKNOWN}
+    attempt, now = (observed.job.status.attempt or 0) + 1, timestamp(observed.now)
+    admitted = None if any(not pod.released for pod in observed.pods) else now
+    return {"attempt": attempt, "attempt_time": now, "admitted_time": admitted, "workers": Workers(), **_UNKNOWN}
 
 
 def _set_aside(found: SetAside) -> RunRefusal:

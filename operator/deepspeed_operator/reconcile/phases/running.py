@@ -21,11 +21,11 @@ from deepspeed_operator.reconcile.observe.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
+    admitted_since,
     agent_due,
     ask_agent,
     children,
     deadline,
-    deadline_passed,
     not_running_in_time,
     obstacle,
     outdated,
@@ -33,6 +33,7 @@ from deepspeed_operator.reconcile.phases.starting import (
 )
 from deepspeed_operator.reconcile.phases.waiting import waiting_for
 from deepspeed_operator.reconcile.report.conditions import (
+    NO_TIMES,
     Reason,
     Verdict,
     is_true,
@@ -58,10 +59,11 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     if gang.all_succeeded:
         return complete(observed, gang)
     if _given_back(observed, gang):
-        if deadline_passed(observed, gang):
+        until = deadline(observed, gang)
+        if until is not None and observed.now >= until:
             return fail(observed, gang, not_running_in_time(observed, gang))
         given_back = delete((*gang.pods.values(), *gang.late))
-        return unchanged(observed, *given_back, check_at=deadline(observed, gang))
+        return unchanged(observed, *given_back, check_at=until)
     if gang.failed:
         settled_at = failed_since(gang) + SETTLE
         if gang.all_finished or observed.now >= settled_at:
@@ -71,7 +73,7 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     if report is not None and report.attempt == gang.attempt and report.stuck is not None and 0 in gang.pods:
         return fail(observed, gang, of_a_stuck_pod(gang, report.stuck))
     if observed.job.spec.suspend:
-        return state(observed, SUSPENDING, gang=gang, check_at=observed.now, changes={"attempt_time": None})
+        return state(observed, SUSPENDING, gang=gang, check_at=observed.now, changes=NO_TIMES)
     advance = _running if is_true(observed.job.status, ConditionType.RUNNING) else _starting
     return advance(observed, gang, installation)
 
@@ -150,15 +152,15 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
         if question:
             return unchanged(observed, *removals, *addresses(observed, gang, installation), *question)
         told, due = news(observed, reported(observed)), agent_due(observed, gang)
-        changes = _reported(observed, told)
+        changes = {**_reported(observed, told), **_admitted(observed, gang)}
         verdict = _all_run(observed)
         return state(observed, verdict, gang=gang, actions=removals, check_at=due, changes=changes, events=told.events)
     until = deadline(observed, gang)
-    if observed.now >= until:
+    if until is not None and observed.now >= until:
         return fail(observed, gang, not_running_in_time(observed, gang))
     held = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
     if held is not None:
-        return held
+        return held.no_later_than(until)
     actions: tuple[Action, ...] = removals
     verdict, (late, look_at) = obstacle(observed, gang), lateness(observed, gang)
     question = ask_agent(observed, gang, early=True) if late and gang.all_run else ()
@@ -175,7 +177,14 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     if isinstance(lacking, tuple):
         return unchanged(observed, *actions, *lacking)
     verdict = _steady(observed, gang, verdict or lacking or unheard_of(observed, gang))
-    return state(observed, verdict, gang=gang, actions=actions, check_at=min(until, look_at or until))
+    changes = _admitted(observed, gang)
+    outcome = state(observed, verdict, gang=gang, actions=actions, check_at=look_at, changes=changes)
+    return outcome.no_later_than(until)
+
+
+def _admitted(observed: Observed, gang: Gang) -> dict[str, str | None]:
+    since = admitted_since(observed, gang)
+    return {"admitted_time": timestamp(since) if since is not None else None}
 
 
 def _refused(observed: Observed, gang: Gang) -> Outcome | None:
@@ -193,18 +202,18 @@ def _refused(observed: Observed, gang: Gang) -> Outcome | None:
             "Make room in the quota, or correct spec.template or what refuses it."
         )
         verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
-    check_at = min(max(refusal.retry_at, observed.now), deadline(observed, gang))
-    return state(observed, verdict, actions=delete((*made, *gang.late)), check_at=check_at)
+    check_at, changes = max(refusal.retry_at, observed.now), _admitted(observed, gang)
+    return state(observed, verdict, actions=delete((*made, *gang.late)), check_at=check_at, changes=changes)
 
 
 def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome | None:
     if not (gang.missing and gang.old_pods_that_may_write):
         return None
-    removals, until = delete(gang.late), deadline(observed, gang)
+    removals = delete(gang.late)
     if removals:
-        return unchanged(observed, *removals, check_at=until)  # how long they have is known once they are deleted
+        return unchanged(observed, *removals)  # how long they have is known once they are deleted
     verdict, look_at = waiting_for(observed, gang)
-    return state(observed, verdict, gang=gang, check_at=min(until, look_at or until))
+    return state(observed, verdict, gang=gang, check_at=look_at, changes=_admitted(observed, gang))
 
 
 def _given_back(observed: Observed, gang: Gang) -> bool:

@@ -31,6 +31,7 @@ from deepspeed_operator.render.attempt import Attempt
 AGENTS_SAY_FIRST: Final = timedelta(seconds=30)
 READ_AGENT_EVERY: Final = timedelta(seconds=30)
 _LONGEST_SILENCE: Final = 4  # an agent that never answers is asked every 2^4 × 30 s in the end
+_MOST_GATES: Final = 5
 _PULL_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
 )
@@ -150,8 +151,10 @@ def recorded_world(observed: Observed) -> World:
 def obstacle(observed: Observed, gang: Gang) -> Verdict | None:
     """Return what keeps a pod from starting, if Kubernetes says that anything does."""
     pod = held_up(gang)
-    if pod is None or pod.unschedulable is None:
-        return None if pod is None else _cannot_start(pod)
+    if pod is None:
+        return _gated(gang) if gang.gates else None
+    if pod.unschedulable is None:
+        return _cannot_start(pod)
     hint = _NO_CLAIM if "persistentvolumeclaim" in pod.unschedulable.lower() else _NO_ROOM
     world = recorded_world(observed)
     given = world.accelerator
@@ -160,6 +163,12 @@ def obstacle(observed: Observed, gang: Gang) -> Verdict | None:
         hint = f"{words} {hint}"
     words = f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} {hint}"
     return Verdict(State.STARTING, Reason.UNSCHEDULABLE, words)
+
+
+def _gated(gang: Gang) -> Verdict:
+    listed = ", ".join(gang.gates[:_MOST_GATES]) + (", …" if len(gang.gates) > _MOST_GATES else "")
+    words = f"Attempt {gang.attempt}: pods wait for their scheduling gates ({listed}), which a queue or whoever set "
+    return Verdict(State.STARTING, Reason.SCHEDULING_GATED, f"{words}them removes. The startup deadline counts then.")
 
 
 def _cannot_start(pod: PodView) -> Verdict:
@@ -179,15 +188,20 @@ def _cannot_start(pod: PodView) -> Verdict:
     )
 
 
-def deadline_passed(observed: Observed, gang: Gang) -> bool:
-    return observed.now >= deadline(observed, gang)
+def admitted_since(observed: Observed, gang: Gang) -> datetime | None:
+    """Return since when all pods of the attempt may start; None while old pods, a queue or spec keep them from it."""
+    if gang.gates or (gang.missing and (gang.old_pods_that_may_write or is_of_another_run(observed))):
+        return None
+    recorded = observed.job.status.admitted_time
+    return moment(recorded) if recorded is not None else observed.now
 
 
-def deadline(observed: Observed, gang: Gang) -> datetime:
-    """Return when the attempt fails unless its ranks run."""
-    status = observed.job.status
-    assert status.attempt_time is not None
-    limit = moment(status.attempt_time) + timedelta(seconds=observed.job.spec.startup_deadline_seconds)
+def deadline(observed: Observed, gang: Gang) -> datetime | None:
+    """Return when the attempt fails unless its ranks run; None while its pods may not start."""
+    since = admitted_since(observed, gang)
+    if since is None:
+        return None
+    limit = since + timedelta(seconds=observed.job.spec.startup_deadline_seconds)
     started = not gang.missing and all(pod.phase == "Running" for pod in gang.pods.values())
     return limit + AGENTS_SAY_FIRST if started else limit
 

@@ -31,6 +31,8 @@ _ABOUT: Final = {
 _FOR_TOOLS: Final = frozenset({ConditionType.RECONCILING, ConditionType.STALLED})
 # What is said of the run that spec asks for; the other conditions are about the run that was accepted last.
 _OF_SPEC: Final = (ConditionType.ACCEPTED, ConditionType.READY, *_FOR_TOOLS)
+# Of an attempt that was told to end, no clock runs any more.
+NO_TIMES: Final = {"attempt_time": None, "admitted_time": None}
 _SEE_READY: Final = "See condition Ready."
 
 
@@ -52,6 +54,7 @@ class Reason(StrEnum):
     STARTING = "Starting"
     WAITING_FOR_OLD_PODS = "WaitingForOldPods"
     CONFIG_UNAVAILABLE = "ConfigUnavailable"
+    SCHEDULING_GATED = "SchedulingGated"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CANNOT_START = "ContainerCannotStart"

@@ -34,7 +34,9 @@ from deepspeed_operator.reconcile.report.spec_changes import unrun_changes, with
 # Counters alone are no news: they are written at most this often.
 COUNTERS_EVERY: Final = timedelta(seconds=60)
 _BAD_NEWS: Final = frozenset({State.INVALID, State.FAILED})
-_GOOD_REASONS: Final = frozenset({"Starting", "Running", "Suspending", "Suspended", "Completed"})
+_GOOD_REASONS: Final = frozenset(
+    {Reason.STARTING, Reason.SCHEDULING_GATED, Reason.RUNNING, Reason.SUSPENDING, Reason.SUSPENDED, Reason.COMPLETED}
+)
 
 
 def state(

@@ -60,6 +60,13 @@ def test_the_schedulers_words_are_kept_but_for_a_queues_gate(reason: str, words:
     assert (pod.unschedulable, pod.stage) == (words, Stage.UNSCHEDULED)
 
 
+@pytest.mark.parametrize("gates", [(), ("kueue.x-k8s.io/admission", "b")])
+def test_what_keeps_the_scheduler_from_a_pod_is_seen(gates: tuple[str, ...]) -> None:
+    listed: Any = [{"name": gate} for gate in gates]
+    spec = {"schedulingGates": listed} if gates else {}
+    assert viewed(job(), {"phase": "Pending"}, **spec).gates == gates
+
+
 @pytest.mark.parametrize(
     ("phase", "ready_to_start", "stage"),
     [
