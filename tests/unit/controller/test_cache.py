@@ -151,11 +151,11 @@ def test_a_pod_of_which_only_the_version_changes_is_no_news() -> None:
 def test_a_pod_keeps_when_it_was_first_seen_to_have_come_so_far() -> None:
     cache = PodCache(lambda _: None)
     cache.put(pod(1))
-    for version, phase, later in ((2, "Running", 5), (3, "Failed", 7), (4, "Failed", 9)):
+    for version, phase, later in ((2, "Running", 5), (3, "Running", 6), (4, "Failed", 7), (5, "Failed", 9)):
         cache.put(pod(version, phase=phase, now=NOW + timedelta(seconds=later)))
         (seen,) = cache.of_job(KEY)
-        assert seen.since == NOW + timedelta(seconds=0 if phase == "Running" else 7)
-    cache.put(pod(5, uid="pod-2", phase="Failed", now=NOW + timedelta(seconds=11)))
+        assert seen.since == NOW + timedelta(seconds=5 if phase == "Running" else 7)
+    cache.put(pod(6, uid="pod-2", phase="Failed", now=NOW + timedelta(seconds=11)))
     assert [each.since for each in cache.of_job(KEY)] == [NOW + timedelta(seconds=11)]
 
 

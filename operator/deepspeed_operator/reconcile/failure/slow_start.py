@@ -28,11 +28,11 @@ def lateness(observed: Observed, gang: Gang) -> tuple[bool, datetime | None]:
     That is when pods will be late, or late ones are looked at once more; None if none can be.
     """
     waiting = [pod for pod in gang.pods.values() if not (pod.finished or pod.ready or pod.waiting_reason)]
-    # One that runs waits for those that do not: only when all do should the ranks begin.
-    begun = [pod.since for pod in waiting if gang.all_run or pod.stage is Stage.BEING_SET_UP]
-    if not begun:
+    since = [pod.since for pod in waiting if gang.all_run or pod.stage is Stage.BEING_SET_UP]
+    if not since:
         return False, None
-    late_at = min(begun) + _LATE
+    # One that runs waits for those that do not: only when the last one does should the ranks begin.
+    late_at = (max if gang.all_run else min)(since) + _LATE
     late = late_at <= observed.now
     return late, observed.now + _LATE if late else late_at
 

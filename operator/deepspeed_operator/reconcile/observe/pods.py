@@ -26,6 +26,7 @@ class Stage(Enum):
     UNSCHEDULED = auto()
     BEING_SET_UP = auto()
     SET_UP = auto()
+    RUNNING = auto()
     FINISHED = auto()
 
 
@@ -83,6 +84,8 @@ class PodView:
     def stage(self) -> Stage:
         if self.finished:
             return Stage.FINISHED
+        if self.phase == "Running":
+            return Stage.RUNNING
         if self.node is None:
             return Stage.UNSCHEDULED
         return Stage.SET_UP if self.set_up else Stage.BEING_SET_UP

@@ -219,6 +219,21 @@ def test_peers_that_rank_0s_agent_has_not_heard_from_are_named_once_they_are_lat
     assert "has not heard from pod pretrain-1-2 on node node2" in simulation.condition(ConditionType.FAILED).message
 
 
+def test_peers_are_late_20_seconds_after_the_last_container_began_however_long_the_first_has_waited() -> None:
+    simulation = started()
+    misses(simulation, 1)
+    simulation.change(0, node="node0", address="10.0.0.1", phase="Running")
+    simulation.change(1, node="node1", address="10.0.0.2")
+    simulation.settle()
+    wait(simulation, 600)
+    simulation.change(1, phase="Running")
+    wait(simulation, 19)
+    assert simulation.condition(ConditionType.RUNNING).reason == "Starting"
+    assert simulation.reads == []
+    wait(simulation, 1)
+    assert simulation.condition(ConditionType.RUNNING).reason == "WaitingForPeers"
+
+
 def test_once_the_ranks_run_their_agent_is_asked_again_though_it_told_of_missing_peers_just_before() -> None:
     simulation = all_run_but_do_not_train(1)
     wait(simulation, 20)

@@ -73,7 +73,7 @@ def test_what_keeps_the_scheduler_from_a_pod_is_seen(gates: tuple[str, ...]) -> 
         ("Pending", [], Stage.SET_UP),
         ("Pending", [{"status": "False"}], Stage.BEING_SET_UP),
         ("Pending", [{"status": "True"}], Stage.SET_UP),
-        ("Running", [{"status": "False"}], Stage.SET_UP),
+        ("Running", [{"status": "False"}], Stage.RUNNING),
         ("Failed", [{"status": "False"}], Stage.FINISHED),
     ],
 )
