@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from dev.cluster.settings import CACHE, STATE, Layout
 from dev.images import images
 
 _PARTS_AT_ONCE = 3
+_SAID_EVERY_SECONDS = 60
 # Before the name of a part that went on beside others: their times are not added up.
 AT_ONCE = "  at once: "
 
@@ -37,8 +38,9 @@ STEPS: Mapping[str, Callable[[], object]] = {
 def take(names: Collection[str]) -> dict[str, float]:
     """Take these steps, and return how many seconds each took.
 
-    Some at once: downloads, unpacking and linkers leave processors idle.
+    Some at once: downloads, unpacking and linkers leave processors idle. Once a minute it says what still goes on.
     """
+    begin = time.monotonic()
 
     def seconds(name: str) -> float:
         begin = time.monotonic()
@@ -46,7 +48,13 @@ def take(names: Collection[str]) -> dict[str, float]:
         return time.monotonic() - begin
 
     with ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
-        return dict(zip(names, pool.map(seconds, names), strict=True))
+        parts = {name: pool.submit(seconds, name) for name in names}
+        while unfinished := wait(parts.values(), timeout=_SAID_EVERY_SECONDS).not_done:
+            left = ", ".join(name for name, part in parts.items() if part in unfinished)
+            print(
+                f"after {(time.monotonic() - begin) / 60:.0f} min: not ready yet: {left}", file=sys.stderr, flush=True
+            )
+        return {name: part.result() for name, part in parts.items()}
 
 
 def main() -> None:

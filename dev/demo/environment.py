@@ -15,13 +15,17 @@ RELEASE = "deepspeed-operator"
 
 @dataclass(frozen=True)
 class Environment:
-    """A cluster, the programs that talk to it, and the images that it can pull."""
+    """A cluster, the programs that talk to it, the images that it can pull, and the DeepSpeed in that of the workers.
+
+    An empty version is not known.
+    """
 
     kubectl: str
     helm: str
     kubeconfig: str | None
     operator_image: str
     worker_image: str
+    deepspeed_version: str
 
     def run(self, *command: str, check: bool = True) -> str:
         """Return what a kubectl or helm command prints."""
@@ -42,7 +46,12 @@ class Environment:
     def install(self) -> None:
         """Install the chart, or upgrade it to the images of this environment."""
         repository, tag = self.operator_image.rsplit(":", 1)
-        values = {"image.repository": repository, "image.tag": tag, "worker.image": self.worker_image}
+        values = {
+            "image.repository": repository,
+            "image.tag": tag,
+            "worker.image": self.worker_image,
+            "worker.deepspeedVersion": self.deepspeed_version,
+        }
         self.run(
             self.helm, "upgrade", RELEASE, str(ROOT / "charts/deepspeed-operator"), "--install", "--wait",
             "--namespace", RELEASE, "--create-namespace", "--timeout", "5m",
@@ -61,7 +70,8 @@ def current() -> Environment:
             f"CLUSTER=current needs {', '.join(missing)}: `make images REGISTRY=…` builds and pushes the images, then\n"
             "make demo CLUSTER=current OPERATOR_IMAGE=…/deepspeed-operator:TAG WORKER_IMAGE=…/deepspeed-worker:TAG"
         )
-    return Environment("kubectl", "helm", None, images["OPERATOR_IMAGE"], images["WORKER_IMAGE"])
+    version = os.environ.get("DEEPSPEED_VERSION", "")
+    return Environment("kubectl", "helm", None, images["OPERATOR_IMAGE"], images["WORKER_IMAGE"], version)
 
 
 def local() -> Environment:
@@ -69,12 +79,11 @@ def local() -> Environment:
     # Imported here: CLUSTER=current builds nothing.
     from dev import preparation
     from dev.cluster.cluster import Cluster
-    from dev.images import images
+    from dev.images import images, recipes
 
     preparation.take(("cluster programs", "image worker", "image operator"))
     cluster = Cluster()
     cluster.up()
     operator, worker = images.ensure("operator"), images.ensure("worker")
-    return Environment(
-        str(cluster.bin / "kubectl"), str(cluster.bin / "helm"), str(cluster.kubeconfig), operator, worker
-    )
+    kubectl, helm = (str(cluster.bin / program) for program in ("kubectl", "helm"))
+    return Environment(kubectl, helm, str(cluster.kubeconfig), operator, worker, recipes.worker_deepspeed())

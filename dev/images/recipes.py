@@ -1,5 +1,6 @@
 """The images made by a Containerfile. A key covers everything that goes in, so that a tag never means two contents."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,13 @@ def worker(base: str = "", build_base: str = "") -> Recipe:
         inputs=tuple(_IMAGES / "worker" / name for name in ("portable-cxx", "without_libuv.py")),
         arguments={} if base else {"BUILD_PACKAGES": headers, "ACCELERATOR": "cpu"},
     )
+
+
+def worker_deepspeed() -> str:
+    """Return the version of DeepSpeed that the worker image has."""
+    found = re.search(r"^ARG DEEPSPEED_VERSION=(\S+)$", worker().containerfile.read_text(), re.MULTILINE)
+    assert found is not None, "its Containerfile has that argument"
+    return found[1]
 
 
 def hugging_face(base: str = "", build_base: str = "") -> Recipe:

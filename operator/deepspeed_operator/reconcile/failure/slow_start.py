@@ -81,7 +81,8 @@ def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
         return None
     words = (
         f"all pods run, but the agent of rank 0 has not heard from pod {', pod '.join(absent)}: does "
-        f"{next(iter(hosts))} resolve there? Check the cluster's DNS, and its network policies."
+        f"{next(iter(hosts))} resolve there? It may only start slowly; else check the cluster's DNS, and its network "
+        "policies."
     )
     return Verdict(State.STARTING, Reason.WAITING_FOR_PEERS, words)
 

@@ -242,7 +242,7 @@ def _steady(observed: Observed, gang: Gang, verdict: Verdict | None) -> Verdict:
 
 def _all_run(observed: Observed) -> Verdict:
     world = recorded_world(observed)
-    ranks = "1 rank trains" if world.size == 1 else f"{world.size} ranks train"
+    ranks = "1 rank runs" if world.size == 1 else f"{world.size} ranks run"
     pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
     where = f"kubectl logs {observed.job.metadata.name}-{observed.job.status.attempt}-0 shows rank 0"
     return Verdict(State.RUNNING, Reason.RUNNING, f"{ranks} in {pods}; {where}.")

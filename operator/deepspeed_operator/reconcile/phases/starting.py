@@ -45,7 +45,10 @@ _FROM: Final = {
     AcceleratorSource.INSTALL_DEFAULT: f"{_ASKED} jobs with an image of their own (defaultAccelerator).",
 }
 _TO_CPU: Final = "To train on CPUs, limit the trainer to {resource}: 0 in spec.template."
-_NO_CLAIM: Final = "It starts when the claim can be used: create or correct it, or correct spec.template."
+_NO_CLAIM: Final = (
+    "It starts when the claim can be used: `kubectl describe pvc` says what it waits for, such as a StorageClass; else "
+    "create or correct it, or correct spec.template."
+)
 
 
 def children(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...] | Verdict:
