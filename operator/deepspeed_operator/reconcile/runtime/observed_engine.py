@@ -112,8 +112,8 @@ def _is_news(observed: Observed, gang: Gang) -> bool:
 
 
 def _report(observed: Observed, gang: Gang) -> WorldReport | None:
-    said = last_words(gang).get("world")
-    if said is not None:
-        return world_of_agent(said)
+    words = last_words(gang)
+    if words:  # what they do not repeat was so for a while, such as a preparation's world
+        return world_of_agent(words.get("world"))
     report = observed.facts.agent
     return report.world if report is not None and report.attempt == gang.attempt else None

@@ -155,6 +155,15 @@ def test_another_world_is_told_while_it_runs_once() -> None:
     assert warnings(simulation) == [], "the next program of its script formed the right one"
 
 
+def test_a_world_of_a_preparation_is_forgotten_once_the_run_has_ended_well() -> None:
+    simulation = told(note=ALONE)
+    assert warnings(simulation)
+    for index in (0, 1):
+        simulation.end(index, 0, json.dumps({"protocol": 1, "reason": "Completed"}))
+    simulation.settle()
+    assert (simulation.job.status.state, warnings(simulation)) == (State.COMPLETE, [])
+
+
 def test_a_run_of_another_world_is_failed_with_what_to_do() -> None:
     mismatch: dict[str, Any] = {"reason": "WorldMismatch", "signature": ALONE, "world": {"note": ALONE, "engines": []}}
     simulation = ended(mismatch, mismatch)
