@@ -15,9 +15,11 @@ IDIOM = (
     "--master_addr=${MASTER_ADDR:-localhost} --master_port=${MASTER_PORT:-29500} world.py"
 )
 ONE_RANK = "--nnodes=1 --node_rank=0 --nproc_per_node=1 --master_addr=localhost --master_port=29501"
+EACH = "torchrun --nnodes=1 --node_rank=0 --nproc_per_node=2 --master_addr=localhost --master_port=29501 world.py"
 DEEPSPEED = "deepspeed --num_gpus 1 train.py --config $DEEPSPEED_CONFIG"
 COMMANDS: dict[str, list[str]] = {
     "alone": ["sh", "alone.sh"],
+    "each": ["sh", "each.sh"],
     "idiom": ["sh", "-c", IDIOM],
     "helper": ["sh", "-ec", f"torchrun {ONE_RANK} world.py; torchrun world.py"],
 }
@@ -37,7 +39,9 @@ def once_a_pod(name: str, image: str, command: list[str]) -> Json:
 def ended(make_namespace: Callable[..., Namespace], image: Callable[[str], str]) -> tuple[Namespace, dict[str, Job]]:
     """All jobs of this module, finished, by name."""
     namespace, worker = make_namespace("world"), image("worker")
-    namespace.config_map("world", {**script("world.py"), "alone.sh": f"unset MASTER_ADDR MASTER_PORT\n{IDIOM}"})
+    namespace.config_map(
+        "world", {**script("world.py"), "alone.sh": f"unset MASTER_ADDR MASTER_PORT\n{IDIOM}", "each.sh": EACH}
+    )
     files = {**script("train.py"), "alone.sh": DEEPSPEED, "other.json": json.dumps(OTHER)}
     namespace.config_map("train", files)
     runner = {"launcher": "None", "script": None, "args": [], "command": ["sh", "alone.sh"]}
@@ -67,6 +71,15 @@ def test_two_worlds_of_one_are_failed_and_told_as_what_they_are(
     pods = f"{name}-1-0, {name}-1-1"
     assert f"the ranks formed worlds of 1 (in {pods}; each trained alone); planned is one of 2" in failure["message"]
     assert "NODE_RANK" in jobs[name].message("Failed")
+
+
+def test_a_world_of_the_planned_size_in_each_pod_is_failed(ended: tuple[Namespace, dict[str, Job]]) -> None:
+    namespace, jobs = ended
+    assert jobs["each"].outcome == "Failed", namespace.report("each")
+    words = (
+        "the ranks formed worlds of 2 (in each-1-0, each-1-1; each trained alone); planned is one of 2 across 2 pods"
+    )
+    assert words in jobs["each"].status["failure"]["message"]
 
 
 @pytest.mark.parametrize("name", ["idiom", "helper"])
