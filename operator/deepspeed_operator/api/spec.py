@@ -327,7 +327,7 @@ class DeepSpeedJobSpec(Model):
     )
     admission: Admission = Field(
         default=Admission.ALWAYS,
-        description="RequireFit refuses a job that for sure needs more memory than its GPUs have (condition MemoryFit "
+        description="RequireFit refuses a job that certainly needs more memory than its GPUs have (condition MemoryFit "
         "False); where that is Unknown, the job runs. Always, the default, refuses none.",
     )
     network: Annotated[Network, REQUIRE_NEEDS_FABRIC, MINIMUM_NEEDS_PREFLIGHT] | None = Field(

@@ -13,27 +13,31 @@ from deepspeed_operator.dsconfig.source import format_findings
 
 
 def judged_configuration(item: Item, options: Options) -> Report:
-    """Judge a configuration in the world that the options say."""
+    """Judge a configuration in the world that the options or its batch sizes say; without either, in every world."""
     config = values(item.root)
-    world = _world(config, options)
-    circumstances = Circumstances(world.size, options.version, options.accelerator, options.parallelism)
+    world = world_of(config, options)
+    size = world.size if world is not None else None
+    circumstances = Circumstances(size, options.version, options.accelerator, options.parallelism)
     verdict = judge(config, circumstances, "")
     findings = [*_format_findings(item), *verdict.findings]
     if options.explain:
         findings += explained(config, options.version, "")
     everything = gravest_first([*problems(item), *(placed(item, finding) for finding in findings)])
-    world = world.model_copy(update={"data_parallel": verdict.data_parallel or world.data_parallel})
+    if world is not None:
+        world = world.model_copy(update={"data_parallel": verdict.data_parallel or world.data_parallel})
     return Report(item, None, world, verdict.batch, options.version, options.accelerator, everything)
 
 
-def _world(config: Mapping[str, Any], options: Options) -> World:
-    """Without a word about the world: the one in which the three batch sizes, where all are given, multiply."""
+def world_of(config: Mapping[str, Any], options: Options) -> World | None:
+    """Return the world of the options, else that in which the three batch sizes multiply; None where neither says."""
     nodes, slots = options.nodes or 1, options.slots or 1
     if options.nodes is None and options.slots is None:
         train, micro, accumulation = (config.get(key) for key in KEYS)
-        if type(train) is int and type(micro) is int and type(accumulation) is int and micro * accumulation > 0:
-            size, rest = divmod(train, micro * accumulation)
-            slots = size if size > 0 and not rest else 1
+        if type(train) is not int or type(micro) is not int or type(accumulation) is not int:
+            return None
+        slots, rest = divmod(train, micro * accumulation) if micro * accumulation > 0 else (0, 0)
+        if slots < 1 or rest:
+            return None
     return World(nodes=nodes, slots_per_node=slots, size=nodes * slots, data_parallel=nodes * slots)
 
 

@@ -14,7 +14,7 @@ from deepspeed_operator.cli.arguments import version_number, within
 from deepspeed_operator.cli.batches import contradiction, filled
 from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circumstances, model_from
 from deepspeed_operator.cli.circumstances import define as define_circumstances
-from deepspeed_operator.cli.configurations import judged_configuration
+from deepspeed_operator.cli.configurations import judged_configuration, world_of
 from deepspeed_operator.cli.edits import CannotEdit
 from deepspeed_operator.cli.jobs import RELEASED, WORKER_DEEPSPEED, Judged, judge_job
 from deepspeed_operator.cli.plan_lines import lines
@@ -23,7 +23,7 @@ from deepspeed_operator.cli.planned import Job, Planned
 from deepspeed_operator.cli.ranks import ranks_of
 from deepspeed_operator.cli.report import Options, failed
 from deepspeed_operator.cli.rewriting import with_values
-from deepspeed_operator.cli.show import failure_lines
+from deepspeed_operator.cli.show import error_lines, failure_lines
 from deepspeed_operator.cli.sources import STDIN, Content, Item, read, values
 from deepspeed_operator.dsconfig.parallelism import Parallelism
 from deepspeed_operator.dsconfig.tree import Unreadable
@@ -132,6 +132,8 @@ def _judged(item: Item, content: Content, arguments: argparse.Namespace) -> Judg
     )
     if item.is_job:
         return judge_job(item, [content], options, RELEASED)
+    if world_of(values(item.root), options) is None:
+        options = replace(options, slots=1)
     return Judged(judged_configuration(item, options))
 
 
@@ -142,7 +144,7 @@ def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Plann
     # What a job without enough memory is refused for is what a plan is asked about.
     errors = (each.finding for each in report.findings if each.finding.level is Level.ERROR)
     if world is None or any(each.path != "spec.admission" for each in errors):
-        return "it has errors, which dsjob validate lists"
+        return "\n".join(("it has errors", *error_lines(report)))
     config = _configuration(judged)
     if not config:
         return "its configuration is not in the file: plan one that has it"
@@ -165,6 +167,9 @@ def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Plann
     around = circumstances(arguments, model, world, setup, micro=batch.micro, ranks=ranks)
     around = replace(around, parallelism=parallelism)
     assumed = () if report.version else (Fact("DeepSpeed", version, Source.ASSUMED),)
+    options = Options(nodes=arguments.nodes, slots=arguments.slots)
+    if not report.item.is_job and world_of(values(report.item.root), options) is None:
+        assumed += (Fact("ranks (--nodes and --slots say how many)", 1, Source.ASSUMED),)
     job = Job(
         index=index,
         name=report.name or arguments.file,

@@ -35,7 +35,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The verdict on one job or configuration; `world` is None where the job is too wrong to have one."""
+    """The verdict on one job or configuration; `world` is None where none is known, or the job is too wrong."""
 
     item: Item
     name: str | None

@@ -9,6 +9,7 @@ from deepspeed_operator.cli.paint import Colour, columns, painted
 from deepspeed_operator.cli.places import Span
 from deepspeed_operator.cli.report import Failure, Placed, Report
 from deepspeed_operator.cli.sources import Source
+from deepspeed_operator.dsconfig.wording import plural
 
 _COLOURS: Final[dict[Level, Colour]] = {Level.ERROR: "red", Level.WARNING: "yellow", Level.ADVICE: "cyan"}
 _WIDEST: Final = 120
@@ -27,6 +28,13 @@ def report_lines(report: Report) -> Iterator[str]:
         yield f"  and {len(report.findings) - _MOST} more findings; -o json has all of them"
 
 
+def error_lines(report: Report) -> Iterator[str]:
+    """Yield the lines about the errors of one job or configuration."""
+    for placed in report.findings[:_MOST]:
+        if placed.finding.level is Level.ERROR:
+            yield from _finding_lines(placed, report.item.source)
+
+
 def failure_lines(failure: Failure) -> Iterator[str]:
     """Yield the lines about a file that is no configuration."""
     where = failure.name
@@ -43,8 +51,8 @@ def summary_line(reports: Sequence[Report], failures: Sequence[Failure]) -> str:
     if not reports and not failures:
         return "nothing to judge: no DeepSpeedJob and no configuration is in the files"
     found = _count([placed for report in reports for placed in report.findings]) or "no findings"
-    objects = _plural(len(reports), "configuration")
-    unreadable = f"; {_plural(len(failures), 'file')} unreadable" if failures else ""
+    objects = plural(len(reports), "configuration")
+    unreadable = f"; {plural(len(failures), 'file')} unreadable" if failures else ""
     return f"{objects} judged: {found}{unreadable}"
 
 
@@ -52,7 +60,10 @@ def _header(report: Report) -> str:
     parts = [f"{report.item.kind} {report.name}" if report.name else report.item.kind]
     if report.world is not None:
         nodes, slots = report.world.nodes, report.world.slots_per_node
-        parts.append(f"{_plural(nodes, 'node')} × {_plural(slots, 'slot')}")
+        parts.append(f"{plural(nodes, 'node')} × {plural(slots, 'slot')}")
+    elif not report.item.is_job:
+        parts.append("any world (--nodes and --slots say which)")
+    if report.world is not None or not report.item.is_job:
         parts.append(f"DeepSpeed {report.version}" if report.version else "any DeepSpeed")
     if report.accelerator:
         parts.append(report.accelerator)
@@ -92,14 +103,10 @@ def _excerpt(source: Source, span: Span, colour: Colour, name: str | None = None
 def _count(findings: Sequence[Placed]) -> str:
     numbers = {level: sum(placed.finding.level is level for placed in findings) for level in Level}
     words = {
-        level: f"{number} advice" if level is Level.ADVICE else _plural(number, level)
+        level: f"{number} advice" if level is Level.ADVICE else plural(number, level)
         for level, number in numbers.items()
     }
     return ", ".join(words[level] for level, number in numbers.items() if number)
-
-
-def _plural(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _printable(text: str) -> str:

@@ -17,6 +17,7 @@ from deepspeed_operator.api.untyped import Json, object_at, objects_at
 from deepspeed_operator.cli.agents import Agents, state_of
 from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devices, divided
 from deepspeed_operator.cli.paint import Colour, painted
+from deepspeed_operator.dsconfig.wording import plural
 from deepspeed_operator.job.accelerators import CPU, accelerator_of, default_resource
 from deepspeed_operator.job.gpus import declared_gpus
 from deepspeed_operator.job.units import gib
@@ -47,7 +48,7 @@ def train(attempt: Attempt, verdict: Judgement, directory: Directory, token: str
     begun = time.monotonic()
     environments = _environments(attempt, directory)
     world, port = attempt.world, attempt.ports.agent
-    where = f"{world.nodes} × {_ranks(world.slots_per_node)} on this machine, in {directory.root}"
+    where = f"{world.nodes} × {plural(world.slots_per_node, 'rank')} on this machine, in {directory.root}"
     _say(State.STARTING, f"{where}; agents on 127.0.0.1 and up, port {port}")
     agents = Agents(environments)
     live = _Live(attempt, verdict, environments, token)
@@ -59,7 +60,7 @@ def train(attempt: Attempt, verdict: Judgement, directory: Directory, token: str
     live.tell_world(world_of_agent(words.get("world")))
     seconds = time.monotonic() - begun
     if not any(process.returncode for process in agents.processes):
-        _say(State.COMPLETE, f"{_ranks(world.size)} ended with 0", seconds)
+        _say(State.COMPLETE, f"{plural(world.size, 'rank')} ended with 0", seconds)
         return 0
     code = _failed(live, attempt, directory, agents, seconds)
     return _SIGNALLED + agents.stopped_by if agents.stopped_by else code
@@ -267,10 +268,6 @@ def _print_tail(cause: AgentMessage) -> None:
     lines = cause.tail.splitlines()[-_TAIL_LINES:]
     if cause.rank is not None and lines:
         print(f"The last lines of rank {cause.rank}:", *(f"  {line}" for line in lines), sep="\n", flush=True)
-
-
-def _ranks(number: int) -> str:
-    return "1 rank" if number == 1 else f"{number} ranks"
 
 
 def _say(state: State, text: str, seconds: float | None = None) -> None:

@@ -40,14 +40,24 @@ def advice_notes(setup: Setup, accumulation: int | None) -> Iterator[Note]:
         message = f"the gradients of {accumulation} micro steps are added up in bf16, which has 8 bits of precision."
         fix = 'Write data_types: {"grad_accum_dtype": "fp32"}; it costs memory, and time at stage 1.'
         yield advice((ACCUMULATION,), "bf16-sums", message, fix)
-    defaults = list(_defaults(setup))
+    defaults = _defaults(setup)
     if defaults:
-        message = f"written as their defaults are: {', '.join(defaults)}."
-        yield advice((), "defaults", message, "They may be left out.")
+        equal, them = ("equals its default", "it") if len(defaults) == 1 else ("equal their defaults", "them")
+        yield advice((), "defaults", f"{', '.join(defaults)} {equal}.", f"You may remove {them}.")
 
 
-def _defaults(setup: Setup) -> Iterator[str]:
-    """Paths of the keys that say what DeepSpeed would do without them."""
+def _defaults(setup: Setup) -> list[str]:
+    """Return the keys that may go: DeepSpeed does the same without them, and did in each version that is known."""
+    equal = list(_equal_to_defaults(setup))
+    if not equal:
+        return []
+    from deepspeed_operator.dsconfig.changes import CHANGES, NewDefault  # noqa: PLC0415  # large, and seldom asked
+
+    changed = {".".join(change.path) for change in CHANGES if isinstance(change, NewDefault)}
+    return [path for path in equal if path not in changed]
+
+
+def _equal_to_defaults(setup: Setup) -> Iterator[str]:
     for key, value in setup.config.items():
         entry = setup.schema.sections[TOP].keys.get(key)
         if entry is None:

@@ -38,13 +38,14 @@ def auto_paths(config: Mapping[str, Any]) -> list[Path]:
 def auto_notes(paths: list[Path], integration: bool | None = None) -> list[Note]:
     """List what the Trainer fills in, and what it leaves to DeepSpeed, which takes its default or the word itself.
 
-    `integration`: whether the job names a framework that fills values in; None where nothing is known of the program.
+    `integration`: whether the job names a framework that fills values in, which needs no word then; None where nothing
+    is known of the program.
     """
     filled = [path for path in paths if written(path) in FILLED]
     left = [path for path in paths if written(path) not in FILLED and not _means_auto(path)]
     message = '"auto" is filled in by nobody here: DeepSpeed takes its default, or the word itself.'
     notes = [warning(path, "auto-left", message, "Remove it, or write a value.") for path in left]
-    if filled:
+    if filled and not integration:
         listed = "; ".join(f"{written(path)}: {FILLED[written(path)]}" for path in filled)
         message = (
             f'"auto" is filled in by the Hugging Face Trainer or Accelerate ({listed}). DeepSpeed alone cannot read it.'

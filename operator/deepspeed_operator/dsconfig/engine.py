@@ -79,7 +79,7 @@ def _precision(setup: Setup) -> Iterator[Note]:
 
 def _fp16_on_cpus(setup: Setup) -> Note:
     path: Path = ("fp16", "enabled")
-    fix = "Write bf16: {enabled: true} instead, or neither; for GPUs, write them into the limits of the template."
+    fix = "Write bf16: {enabled: true} instead, or neither. To train on GPUs, write them into the trainer's limits."
     if setup.stage == 0 and setup.schema.numbers < _FP16_ON_CPUS_AT_STAGE_0:
         message = "this version reduces no fp16 gradients on CPUs at ZeRO stage 0: the first step fails on any of them."
         return refused(path, "device", message, fix)

@@ -13,10 +13,11 @@ from deepspeed_operator.dsconfig.combinations import combination_notes
 from deepspeed_operator.dsconfig.credentials import credential_notes
 from deepspeed_operator.dsconfig.engine import engine_notes
 from deepspeed_operator.dsconfig.ignored import ignored_notes
+from deepspeed_operator.dsconfig.misspelt import misspelt
 from deepspeed_operator.dsconfig.notes import Note, Phase, advice, warning
-from deepspeed_operator.dsconfig.parallelism import Division, Parallelism, divide
+from deepspeed_operator.dsconfig.parallelism import Division, Parallelism, divide, worlds
 from deepspeed_operator.dsconfig.schema import Schema, schema_of
-from deepspeed_operator.dsconfig.sections import Reading
+from deepspeed_operator.dsconfig.sections import IGNORED_KEY, MISSPELT, Reading
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.versions import SUPPORTED, judge_of, ranges
 
@@ -29,11 +30,12 @@ ELASTICITY: Final = "elasticity"
 class Circumstances:
     """What a verdict depends on besides the configuration. Without a version every supported one is asked.
 
+    `world`: the number of ranks; None: nobody knows, and what only some worlds are told is not told.
     `integration`: whether a framework builds optimizer and scheduler from the configuration, and fills in "auto";
     None: nobody knows.
     """
 
-    world: int
+    world: int | None
     version: str | None = None
     accelerator: str | None = None
     parallelism: Parallelism = field(default_factory=Parallelism)
@@ -92,18 +94,35 @@ def judge(config: Mapping[str, Any] | None, circumstances: Circumstances, where:
 
 def validate(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
     """Say everything there is to say about a configuration, the gravest first."""
+    if circumstances.world is None:
+        return _in_any_world(config, circumstances)
     judge_version = judge_of(circumstances.version) if circumstances.version else None
     if judge_version is None:
         return _by_all(config, circumstances)
-    verdict = validate_for(schema_of(judge_version.version), config, circumstances)
+    verdict = _as_meant(schema_of(judge_version.version), config, circumstances)
     if not judge_version.remark:
         return verdict
     fix = "Compare the release notes of the two, or use a version that is known here."
     return _with(verdict, (*verdict.notes, advice((), "judged-as", judge_version.remark, fix)))
 
 
+def _as_meant(schema: Schema, config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+    """Judge by one version's schema; beside an error about a misspelt key, all else as if it were spelt right."""
+    verdict = validate_for(schema, config, circumstances)
+    errors = [note for note in verdict.notes if note.rule == MISSPELT]
+    if not errors:
+        return verdict
+    names = {note.path[0]: misspelt(schema, config, str(note.path[0])) or "" for note in errors}
+    spelt = {names.get(key, key): value for key, value in config.items()}
+    rest = validate_for(schema, spelt, circumstances)
+    # What is wrong below the right name has no place in the text yet.
+    beside = (note for note in rest.notes if note.path[:1] not in {(name,) for name in names.values()})
+    return _with(rest, (*errors, *beside))
+
+
 def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
-    """Judge by one version's schema."""
+    """Judge by one version's schema, in a world that is known."""
+    assert circumstances.world is not None, "validate() asks several worlds instead"
     reading = Reading(schema, config)
     division = divide(schema, config, circumstances.world, circumstances.parallelism)
     derived = _batch(schema, config, division)
@@ -127,6 +146,15 @@ def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Circu
     return _with(Verdict((), derived.batch, division, schema.version), _unrepeated(notes))
 
 
+def _in_any_world(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+    """Say what holds whatever the world: in that of one rank, and in those that the configuration's sizes fit into."""
+    sizes = worlds(config, circumstances.parallelism)
+    verdicts = [validate(config, replace(circumstances, world=size)) for size in sizes]
+    common = set.intersection(*({(note.path, note.rule, note.level) for note in each.notes} for each in verdicts))
+    notes = (note for note in verdicts[0].notes if (note.path, note.rule, note.level) in common)
+    return Verdict(tuple(notes), None, Division(None, None), verdicts[0].version)
+
+
 def _batch(schema: Schema, config: Mapping[str, Any], division: Division) -> Derived:
     if ELASTICITY not in schema.removed and object_at(config.get(ELASTICITY)).get("enabled"):
         message = "elastic training computes the batch sizes when it starts; they are not computed here."
@@ -146,7 +174,7 @@ def _of_a_pipeline(note: Note) -> Note:
 
 def _by_all(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
     """Without a version: what all refuse is an error; what some refuse is a warning that names them."""
-    verdicts = [validate_for(schema_of(version), config, circumstances) for version in reversed(SUPPORTED)]
+    verdicts = [_as_meant(schema_of(version), config, circumstances) for version in reversed(SUPPORTED)]
     newest = verdicts[0]
     saying: dict[tuple[object, ...], tuple[Note, set[str]]] = {}
     for verdict in verdicts:
@@ -162,10 +190,10 @@ def _by_all(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
 def _for_versions(note: Note, versions: set[str]) -> Note:
     if len(versions) == len(SUPPORTED):
         return note
-    if note.level is Level.ERROR:
-        what = "would ignore it" if note.phase is Phase.SILENT else "would refuse it"
-        return replace(note, level=Level.WARNING, message=f"DeepSpeed {ranges(versions)} {what}: {note.message}")
-    return replace(note, message=f"With DeepSpeed {ranges(versions)}: {note.message}")
+    level = Level.WARNING if note.level is Level.ERROR else note.level
+    refused = note.level is Level.ERROR and note.phase is not Phase.SILENT
+    who = f"DeepSpeed {ranges(versions)} rejects this" if refused else f"With DeepSpeed {ranges(versions)}"
+    return replace(note, level=level, message=f"{who}: {note.message}")
 
 
 def _unrepeated(notes: Iterable[Note]) -> tuple[Note, ...]:
@@ -173,6 +201,9 @@ def _unrepeated(notes: Iterable[Note]) -> tuple[Note, ...]:
     kept: dict[tuple[object, ...], Note] = {}
     for note in notes:
         kept.setdefault((note.path, note.rule), note)
+    for path, rule in list(kept):
+        if rule == MISSPELT:  # other versions may lose nothing without the key
+            kept.pop((path, IGNORED_KEY), None)
     refused = {note.path for note in kept.values() if note.level is Level.ERROR}
     return tuple(note for note in kept.values() if note.rule not in _OF_VALUES or note.path not in refused)
 

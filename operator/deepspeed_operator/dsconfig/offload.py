@@ -6,6 +6,7 @@ from typing import Any, Final
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.wording import plural
 
 OPTIMIZER: Final = "offload_optimizer"
 PARAM: Final = "offload_param"
@@ -163,7 +164,7 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
 def _hierarchy(setup: Setup) -> Iterator[Note]:
     shard: int = setup.value(ZERO, "mics_shard_size") or -1
     if setup.stage == _PARAMETERS and shard > 0 and setup.world % shard:
-        message = f"the world's {setup.world} ranks cannot be divided by {shard}."
+        message = f"the world's {plural(setup.world, 'rank')} cannot be divided by {shard}."
         yield _refused(("mics_shard_size",), "indivisible", message, "Write a number that divides the ranks.")
     size: int = setup.value(ZERO, "zero_hpz_partition_size") or 1
     if setup.stage < _PARAMETERS or size <= 1:
@@ -174,10 +175,10 @@ def _hierarchy(setup: Setup) -> Iterator[Note]:
         fix = "Write an optimizer, pass one to deepspeed.initialize, or remove it."
         yield warning((ZERO, *path), "client-optimizer", message, fix)
     if size > setup.world:
-        message = f"{size} is more than the {setup.world} ranks of the world: DeepSpeed takes {setup.world}."
+        message = f"{size} is more than the world's {plural(setup.world, 'rank')}: DeepSpeed takes {setup.world}."
         yield warning((ZERO, *path), "clamped", message, f"Write {setup.world} or less.")
     elif setup.world % size:
-        message = f"the world's {setup.world} ranks cannot be divided by {size}."
+        message = f"the world's {plural(setup.world, 'rank')} cannot be divided by {size}."
         yield _refused(path, "indivisible", message, "Write the number of ranks on a node.")
 
 

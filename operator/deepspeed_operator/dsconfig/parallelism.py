@@ -1,17 +1,20 @@
 """How many ranks DeepSpeed divides the batch by, and how many of them see different data."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.kinds import is_digits
 from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
 from deepspeed_operator.dsconfig.schema import TOP, Schema
-from deepspeed_operator.dsconfig.wording import quoted
+from deepspeed_operator.dsconfig.wording import plural, quoted
 
 SEQUENCE = "sequence_parallel_size"
 DATA = "data_parallel_size"
+_LARGEST_WORLD: Final = 10_000 * 1024  # a job's nodes and slots at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,26 @@ def divide(schema: Schema, config: Mapping[str, Any], world: int, declared: Para
     return Division(divisor, shards, tensor, pipeline, sequence, expert, notes)
 
 
+def worlds(config: Mapping[str, Any], declared: Parallelism) -> tuple[int, ...]:
+    """Return worlds into which the sizes that are written fit, each by itself and all together; first that of one rank.
+
+    What is a finding in all of them is one in every world: none of the sizes is too large or no divisor in each.
+    """
+    zero, tensor = object_at(config, "zero_optimization"), object_at(config, "tensor_parallel")
+    train, micro, accumulation, data, sequence = (config.get(key) for key in (*KEYS, DATA, SEQUENCE))
+    steps = [each for each in (micro, accumulation) if type(each) is int and each > 0]
+    written = [
+        *(train // step for step in (*steps, math.prod(steps)) if type(train) is int),
+        *(zero.get(key) for key in ("zero_hpz_partition_size", "mics_shard_size")),
+        *(tensor.get("autotp_size"), object_at(tensor, "tp").get("tp_size")),
+        object_at(config, "expert_parallel").get("autoep_size"),
+        *(sequence, data, data * sequence if type(data) is int and type(sequence) is int else None),
+        *asdict(declared).values(),
+    ]
+    sizes = sorted({size for size in written if type(size) is int and 1 < size <= _LARGEST_WORLD})
+    return tuple(sorted({1, *sizes, math.lcm(*sizes), math.prod(sizes)}))
+
+
 def _agreed(notes: list[Note], configured: int | None, declared: int | None, path: Path, name: str) -> int:
     if configured is not None and declared is not None and configured != declared:
         message = f"{configured} contradicts spec.parallelism.{name}, which is {declared}."
@@ -120,13 +143,15 @@ def _where(sequence: int | None, tensor: int | None) -> Path:
 
 def _indivisible(path: Path, world: int, sizes: Mapping[str, int]) -> Note:
     factors = " × ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
-    message = f"the world's {world} ranks cannot be divided by {factors}."
+    message = f"the world's {plural(world, 'rank')} cannot be divided by {factors}."
     fix = "Choose nodes × slotsPerNode as a multiple of that product."
     return error(path, "indivisible", message, fix, Phase.ENGINE)
 
 
 def _part_of_a_rank(world: int, size: int) -> Note:
-    message = f"the world's {world} ranks cannot be divided by {size}: DeepSpeed would compute with a part of a rank."
+    message = (
+        f"the world's {plural(world, 'rank')} cannot be divided by {size}: DeepSpeed computes with a part of a rank."
+    )
     return error((SEQUENCE,), "part-of-a-rank", message, "Choose a size that divides nodes × slotsPerNode.")
 
 
@@ -137,7 +162,7 @@ def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
         return [error((DATA,), "type", message, f"Write {DATA}: {max(world // max(sequence, 1), 1)}.", Phase.ENGINE)]
     if type(data) is not int or type(sequence) is not int or data * sequence == world:
         return []
-    message = f"{DATA} {data} × {SEQUENCE} {sequence} is {data * sequence}, and the world has {world} ranks."
+    message = f"{DATA} {data} × {SEQUENCE} {sequence} is {data * sequence}, and the world has {plural(world, 'rank')}."
     fix = (
         f"Write {DATA}: {world // sequence}."
         if sequence > 0 and world % sequence == 0
@@ -148,7 +173,7 @@ def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
 
 def _experts(ranks: int, expert: int, config: Mapping[str, Any]) -> Note:
     path: Path = ("expert_parallel", "autoep_size") if _auto_expert(config) else ()
-    message = f"experts over {expert} ranks do not fit into {ranks} ranks."
+    message = f"experts over {expert} ranks do not fit into {plural(ranks, 'rank')}."
     return error(path, "indivisible", message, "Choose a size that divides the ranks.", Phase.ENGINE)
 
 
@@ -157,6 +182,6 @@ def _sequence_alone(size: int, world: int) -> Note:
         (SEQUENCE,),
         "sequence-alone",
         f"alone, it divides the batch sizes by {size}, while DeepSpeed's engine and its data loader still treat all "
-        f"{world} ranks as data-parallel ones.",
+        f"{plural(world, 'rank')} as data-parallel ones.",
         f"Give {DATA} too, or declare spec.parallelism.sequence where the script splits sequences itself.",
     )

@@ -19,6 +19,8 @@ from deepspeed_operator.dsconfig.wording import quoted
 
 Values = Mapping[str, Any]
 
+MISSPELT: Final = "misspelt"
+IGNORED_KEY: Final = "ignored-key"
 # Their keys are arguments of an optimizer or a scheduler, or names of the user's.
 _PIPELINE: Final = "pipeline"
 _ZERO, _BUCKET, _OLD_BUCKET = "zero_optimization", "allgather_bucket_size", "allgather_size"
@@ -62,7 +64,7 @@ class Reading:
             elif key not in section.keys:
                 self._unknown(name, here)
             elif self._unread(here):
-                self.notes.append(warning(here, "ignored-key", _UNREAD[written(here)], f"Remove {key}."))
+                self.notes.append(warning(here, IGNORED_KEY, _UNREAD[written(here)], f"Remove {key}."))
             else:
                 self._judge(section.keys[key], here, value, enabled, needed)
 
@@ -122,11 +124,11 @@ class Reading:
         if meant is not None:
             message = f"DeepSpeed does not read this key, and would train without {meant}, which it is nearest to."
             fix = f"Write {meant}. If it is a key of your own program, rename it."
-            self.notes.append(Note(Level.ERROR, path, "misspelt", message, fix, Phase.SILENT))
+            self.notes.append(Note(Level.ERROR, path, MISSPELT, message, fix, Phase.SILENT))
             return
         hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1]), self.near)
         message = f"DeepSpeed does not read this key: it is silently ignored{hint}."
-        self.notes.append(warning(path, "ignored-key", message, fix or f"Remove {path[-1]}, or check its name."))
+        self.notes.append(warning(path, IGNORED_KEY, message, fix or f"Remove {path[-1]}, or check its name."))
 
     def _require(self, section: Section, path: Path, values: Values, enabled: bool, needed: bool) -> None:
         contexts = ["", *(["enabled"] if enabled else []), *(["needed"] if needed else [])]

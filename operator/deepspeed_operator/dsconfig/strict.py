@@ -109,7 +109,7 @@ def _unknown(schema: Schema, model: str, path: Path, values: Values, near: NearN
         message = f"is another name of {other}, which is given too: DeepSpeed refuses both together."
         return error(path, "unknown-key", message, f"Remove {key}.")
     hint, fix = misplaced_or_nearest(schema, model, key, near)
-    message = f"DeepSpeed does not know this key here, and refuses it{hint}."
+    message = f"unknown key{hint}."
     return error(path, "unknown-key", message, fix or f"Remove {key}.")
 
 
@@ -160,18 +160,20 @@ def _field_notes(schema: Schema, model: str, values: Values, path: Path) -> list
 
 def _deprecated(schema: Schema, model: str, fields: Coerced, present: set[str], path: Path) -> list[Note]:
     notes: list[Note] = []
-    for name, info in schema.models[model]["fields"].items():
+    described = schema.models[model]["fields"]
+    for name, info in described.items():
         if name not in present or "deprecated" not in info:
             continue
-        new = info["deprecated"]
+        field: str = info["deprecated"]
+        new = described.get(field, {}).get("alias", field)  # the name in DeepSpeed's documentation
         if info.get("without_effect"):
             notes.append(warning((*path, name), "no-effect", f"has no effect any more; {new} decides.", f"Use {new}."))
-        elif new in present:
+        elif field in present:
             message = f"is the deprecated name of {new}, which is given too: DeepSpeed refuses both together."
             notes.append(error((*path, name), "deprecated-and-new", message, f"Keep {new} only."))
         else:
             notes.append(warning((*path, name), "deprecated", f"is deprecated: {new} replaced it.", f"Write {new}."))
-            fields[new] = _replaced(new, fields[name])
+            fields[field] = _replaced(field, fields[name])
     return notes
 
 

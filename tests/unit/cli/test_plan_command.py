@@ -104,11 +104,12 @@ def test_what_cannot_be_planned_is_said_and_ends_with_1(config: Path) -> None:
     assert "batch sizes" in result.stderr
 
 
-def test_an_invalid_configuration_is_left_to_validate(config: Path) -> None:
+def test_a_plan_of_an_invalid_configuration_is_its_errors(config: Path) -> None:
     config.write_text(json.dumps({**CONFIG, "zero_optimization": {"stage": 7}}))
     result = dsjob("plan", config, "--parameters", "1e9")
     assert result.exit_code == 1
-    assert "dsjob validate" in result.stderr
+    assert "error: zero_optimization.stage: must be one of 0, 1, 2, 3, not 7" in result.stderr
+    assert "fix: Write stage: 3" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,26 @@ def test_without_a_version_it_is_an_error_if_all_versions_ignore_it() -> None:
     assert validate({**BATCH, "zero_optimisation": {"stage": 2}}, Circumstances(8)).refused
     only_new = validate({**BATCH, "expert_paralel": {"enabled": True}}, Circumstances(8))
     assert not only_new.refused
-    assert "would ignore it" in said(only_new, "expert_paralel")
+    assert "With DeepSpeed 0.19.2–0.19.8: DeepSpeed does not read this key" in said(only_new, "expert_paralel")
+
+
+def test_batch_sizes_are_those_of_the_key_that_was_meant() -> None:
+    right = {"train_batch_size": 56, "train_micro_batch_size_per_gpu": 4, "gradient_acumulation_steps": 7}
+    for version in (None, SUPPORTED[-1]):
+        verdict = validate(right, Circumstances(2, version))
+        assert places(verdict, Level.ERROR) == ["gradient_acumulation_steps"]
+        assert verdict.batch is not None
+        assert verdict.batch.accumulation == 7
+    wrong = verdict_on({**right, "train_batch_size": 58}, 2)
+    assert places(wrong, Level.ERROR) == ["gradient_acumulation_steps", "train_batch_size"]
+    assert "58 ≠ 4 × 7 × 2" in said(wrong, "train_batch_size")
+    assert places(verdict_on({"train_micro_batch_size_pergpu": 4}), Level.ERROR) == ["train_micro_batch_size_pergpu"]
+
+
+def test_what_some_versions_lose_without_a_key_is_said_once() -> None:
+    verdict = validate({**BATCH, "gradient_cliping": 1.0}, Circumstances(8))
+    assert places(verdict, Level.WARNING) == ["gradient_cliping"]
+    assert "With DeepSpeed 0.15.4–0.19.2" in said(verdict, "gradient_cliping")
 
 
 def framework_keys() -> list[str]:

@@ -65,9 +65,31 @@ def test_what_only_sounds_like_one_is_not(config: dict[str, Any]) -> None:
 AUTO: dict[str, Any] = {"train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}
 
 
-@pytest.mark.parametrize(("integration", "level"), [(False, Level.WARNING), (True, Level.ADVICE), (None, Level.ADVICE)])
+@pytest.mark.parametrize(("integration", "level"), [(False, Level.WARNING), (None, Level.ADVICE)])
 def test_auto_is_a_warning_where_the_job_names_no_framework(integration: bool | None, level: Level) -> None:
     verdict = verdict_on(AUTO, integration=integration)
     assert "" in places(verdict, level)
     assert "Hugging Face Trainer" in said(verdict, "")
     assert ("spec.training.integration: Accelerate" in said(verdict, "")) == (integration is False)
+
+
+def test_auto_needs_no_word_where_the_job_names_the_framework() -> None:
+    assert verdict_on(AUTO, integration=True).notes == ()
+
+
+def test_only_a_default_that_never_changed_may_be_removed() -> None:
+    kept = {"gradient_clipping": 1.0, "bf16": {"enabled": True, "check_grad_overflow": True}}
+    assert verdict_on({**BATCH, **kept}).notes == ()
+    one = verdict_on({**BATCH, "zero_optimization": {"stage": 3, "contiguous_gradients": True}})
+    assert said(one, "") == "zero_optimization.contiguous_gradients equals its default. You may remove it."
+    two = verdict_on({**BATCH, "dump_state": False, "wall_clock_breakdown": False})
+    assert said(two, "") == "dump_state, wall_clock_breakdown equal their defaults. You may remove them."
+
+
+def test_a_key_has_the_name_of_deepspeeds_documentation() -> None:
+    zero = {"stage": 3, "stage3_gather_fp16_weights_on_model_save": True}
+    verdict = verdict_on({**BATCH, "zero_optimization": zero})
+    words = said(verdict, "zero_optimization.stage3_gather_fp16_weights_on_model_save")
+    assert words.endswith("Write stage3_gather_16bit_weights_on_model_save.")
+    both = verdict_on({**BATCH, "zero_optimization": {**zero, "stage3_gather_16bit_weights_on_model_save": True}})
+    assert both.refused

@@ -40,7 +40,7 @@ def test_the_article_on_two_cpus() -> None:
     advised = places(verdict, Level.ADVICE)
     assert {"zero_optimization.offload_optimizer", "scheduler.params.warmup_min_lr"} <= set(advised)
     assert not {"optimizer", "scheduler"} & set(advised), "nobody knows what the script passes; its engine will tell"
-    assert "gradient_clipping" in said(verdict, "")
+    assert "fp16.loss_scale" in said(verdict, "")
 
 
 def test_the_article_on_eight_gpus_has_one_error() -> None:
@@ -52,7 +52,7 @@ def test_the_article_on_eight_gpus_has_one_error() -> None:
 REFUSED_WHILE_READ: list[tuple[dict[str, Any], str, str]] = [
     ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage", "must be one of 0, 1, 2, 3, not 4"),
     ({"zero_optimization": {"offload_parm": {}}}, "zero_optimization.offload_parm", "nearest that exists is offload_"),
-    ({"zero_optimization": {"stage": "x", "a": 1}}, "zero_optimization.a", "does not know this key"),
+    ({"zero_optimization": {"stage": "x", "a": 1}}, "zero_optimization.a", "unknown key"),
     ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "fp16.enabled", "cannot be simultaneously enabled"),
     ({"amp": {"enabled": False}}, "amp", "whatever its value"),
     ({"zero_optimization": {"mics_shard_size": -1}}, "zero_optimization.mics_shard_size", "whatever its value"),
@@ -153,8 +153,8 @@ def test_without_a_version_only_what_all_refuse_is_an_error() -> None:
     config = {**BATCH, "amp": {"enabled": False}, "fp16": {"enabled": "yes, please"}, "zero_optimization": {"stage": 7}}
     verdict = validate(config, Circumstances(8))
     assert places(verdict, Level.ERROR) == ["zero_optimization.stage"]
-    assert "DeepSpeed 0.19.8 would refuse it" in said(verdict, "amp")
-    assert "DeepSpeed 0.17.6–0.19.8 would refuse it" in said(verdict, "fp16.enabled")
+    assert "DeepSpeed 0.19.8 rejects this" in said(verdict, "amp")
+    assert "DeepSpeed 0.17.6–0.19.8 rejects this" in said(verdict, "fp16.enabled")
 
 
 def test_without_a_version_what_all_refuse_for_different_reasons_is_an_error_too() -> None:
