@@ -144,7 +144,8 @@ class PodCache:
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self._pods: dict[Key, dict[str, PodView]] = {}
         self._ends = Ends()
-        self._gone: dict[tuple[Key, str], PodView] = {}  # the oldest first
+        self._gone: dict[Key, dict[str, PodView]] = {}  # the job first whose pods began to go first
+        self._gone_count = 0
         self._changed = changed
 
     def of_job(self, key: Key) -> tuple[PodView, ...]:
@@ -152,7 +153,7 @@ class PodCache:
 
         Of those that are gone, the ones that had succeeded.
         """
-        pods = [*self._pods.get(key, {}).values(), *(pod for (of, _), pod in self._gone.items() if of == key)]
+        pods = [*self._pods.get(key, {}).values(), *self._gone.get(key, {}).values()]
         return tuple(sorted(pods, key=lambda pod: (pod.attempt, pod.index)))
 
     def put(self, pod: PodView) -> None:
@@ -165,7 +166,7 @@ class PodCache:
         if known is not None and int(known.resource_version) >= int(pod.resource_version):
             return
         siblings[pod.name] = pod = pod.after(known)
-        self._gone.pop((key, pod.name), None)
+        self._drop_gone(key, pod.name)
         if known is None or replace(known, resource_version=pod.resource_version) != pod:
             self._changed(key)
 
@@ -185,9 +186,7 @@ class PodCache:
         if not siblings:
             del self._pods[key]
         if known.succeeded:
-            self._gone[key, name] = known.last_view()
-            if len(self._gone) > KEPT_PODS:
-                del self._gone[next(iter(self._gone))]
+            self._keep_gone(key, known.last_view())
         self._changed(key)
 
     def retain(self, namespace: str | None, uids: set[str], version: int) -> None:
@@ -201,6 +200,20 @@ class PodCache:
         ]
         for key, pod in gone:
             self.remove(key, pod.name, pod.uid)
+
+    def _keep_gone(self, key: Key, pod: PodView) -> None:
+        self._gone.setdefault(key, {})[pod.name] = pod
+        self._gone_count += 1
+        if self._gone_count > KEPT_PODS:
+            oldest, pods = next(iter(self._gone.items()))
+            self._drop_gone(oldest, next(iter(pods)))
+
+    def _drop_gone(self, key: Key, name: str) -> None:
+        pods = self._gone.get(key, {})
+        if pods.pop(name, None) is not None:
+            self._gone_count -= 1
+            if not pods:
+                del self._gone[key]
 
 
 def job_key(job: DeepSpeedJob) -> Key:

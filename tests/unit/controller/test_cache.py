@@ -29,13 +29,14 @@ def pod(
     attempt: int = 1,
     *,
     now: datetime = NOW,
+    job_name: str = KEY[1],
 ) -> PodView:
-    labels = {LABEL_JOB_NAME: "pretrain", LABEL_JOB_UID: "job-1", LABEL_ATTEMPT: str(attempt), LABEL_INDEX: str(index)}
+    labels = {LABEL_JOB_NAME: job_name, LABEL_JOB_UID: "job-1", LABEL_ATTEMPT: str(attempt), LABEL_INDEX: str(index)}
     return pod_view(
         {
             "metadata": {
                 "namespace": "ml",
-                "name": f"pretrain-{attempt}-{index}",
+                "name": f"{job_name}-{attempt}-{index}",
                 "uid": uid,
                 "resourceVersion": str(version),
                 "labels": labels,
@@ -213,6 +214,27 @@ def test_a_pod_that_had_succeeded_is_still_known_when_it_is_deleted_and_others_a
     for index in range(KEPT_PODS + 1):
         cache.put(pod(11, index, f"n{index}", "Succeeded", attempt=2))
     cache.retain(None, set(), 12)
+    assert len(cache.of_job(KEY)) == KEPT_PODS
+
+
+def test_pods_that_have_gone_are_looked_up_by_their_job_and_the_oldest_job_loses_them_first() -> None:
+    class Name(str):
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str(self) == other
+
+    cache = PodCache(lambda _: None)
+    cache.put(pod(5, 0, "old", "Succeeded", job_name="earlier"))
+    cache.retain(None, set(), 6)
+    for index in range(KEPT_PODS):
+        cache.put(pod(7, index, f"n{index}", "Succeeded"))
+    cache.retain(None, set(), 8)
+    assert cache.of_job(("ml", "earlier")) == ()
+    assert cache.of_job((Name("ml"), Name("another"))) == ()
+    assert Name.compared < KEPT_PODS / 100
     assert len(cache.of_job(KEY)) == KEPT_PODS
 
 
