@@ -30,6 +30,8 @@ def main(arguments: list[str]) -> int:
     for name, summary in _COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if name == chosen:
+            if name != "run":  # the ranks that it starts may want their pydantic's plugins
+                os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else it looks through all packages
             module = import_module(f"deepspeed_operator.cli.{name}")
             module.define(command)
             command.set_defaults(run=module.run)

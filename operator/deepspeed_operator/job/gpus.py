@@ -9,12 +9,11 @@ from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.job.accelerators import ACCELERATORS, NVIDIA_GPU, accelerator_limits, accelerator_of, whole
 from deepspeed_operator.job.data_sheets import DEVICES, Device
-from deepspeed_operator.job.node_selection import Demand, Node, demand_of
+from deepspeed_operator.job.node_selection import INSTANCE_TYPE, Demand, Node, demand_of
 from deepspeed_operator.job.provenance import Source
 from deepspeed_operator.job.trainer import trainer_of
 from deepspeed_operator.job.world import world_of
 
-INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _MIB: Final = 2**20
 # Labels with any other value say that pods share a GPU, or that it is cut: what a whole one has tells nothing.
 _SHARED: Final = (

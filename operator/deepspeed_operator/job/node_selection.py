@@ -6,6 +6,7 @@ from typing import Final
 
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
 
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 # The only field of a node that matchFields knows.
 _NAME: Final = "metadata.name"
 

@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from deepspeed_operator.api.status import DeepSpeedJobStatus
-from deepspeed_operator.job.gpus import Wanted
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
     from deepspeed_operator.job.data_sheets import Device
+    from deepspeed_operator.job.gpus import Wanted
     from deepspeed_operator.plan.memory.case import Case, Missing
     from deepspeed_operator.plan.time.measured import Measured
     from deepspeed_operator.reconcile.observe.observed import Observed
@@ -28,7 +28,7 @@ class ReadConfigMap:
 class FindGpus:
     """Fill `facts.gpus` from the labels of all nodes, as minutes ago at most, then reconcile again."""
 
-    wanted: Wanted
+    wanted: "Wanted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,14 @@ ROOT = Path(__file__).parents[3]
 HEAVY = {"click", "kopf", "kubernetes", "aiohttp", "asyncio", "prometheus_client", "rich", "hjson"}
 
 
-def loaded(code: str) -> set[str]:
-    code = f"{code}; import sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
+def python(code: str) -> list[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
-    return set(subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).split())
+    environment.pop("PYDANTIC_DISABLE_PLUGINS", None)
+    return subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).split()
+
+
+def loaded(code: str) -> set[str]:
+    return {name.partition(".")[0] for name in python(f"{code}; import sys; print(*sys.modules)")}
 
 
 def test_the_commands_load_nothing_of_the_controllers() -> None:
@@ -29,8 +33,7 @@ def test_run_needs_pydantic_and_yaml_and_nothing_else() -> None:
         "files = {name: str(getattr(module, '__file__', '')) for name, module in sys.modules.items()}\n"
         "print(*{name.partition('.')[0] for name, file in files.items() if 'site-packages' in file})"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
-    packages = set(subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).split())
+    packages = set(python(code))
     of_pydantic = {"pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
     assert packages - {"_yaml"} == {"pydantic", "yaml", *of_pydantic}
 
@@ -42,6 +45,21 @@ def test_help_loads_no_command() -> None:
 def test_a_configuration_in_json_needs_no_yaml() -> None:
     code = "import sys; from deepspeed_operator.cli.main import main; main(['validate', '/dev/null'])"
     assert not loaded(code) & {"yaml", "_yaml"}
+
+
+def test_judging_a_job_loads_no_planner() -> None:
+    modules = python("import sys, deepspeed_operator.cli.validate, deepspeed_operator.cli.jobs; print(*sys.modules)")
+    assert not [name for name in modules if name.startswith("deepspeed_operator.plan")]
+
+
+@pytest.mark.parametrize(("command", "disabled"), [("validate", "__all__"), ("run", "None")])
+def test_pydantic_looks_for_plugins_only_where_the_users_program_may_have_some(command: str, disabled: str) -> None:
+    code = (
+        "import contextlib, os, sys; from deepspeed_operator.cli.main import main\n"
+        f"with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr): main(['{command}', '--help'])\n"
+        "print(os.environ.get('PYDANTIC_DISABLE_PLUGINS'))"
+    )
+    assert python(code) == [disabled]
 
 
 MAIN = "deepspeed_operator.cli.main"

@@ -11,8 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.job.gpus import INSTANCE_TYPE
-from deepspeed_operator.job.node_selection import demand_of
+from deepspeed_operator.job.node_selection import INSTANCE_TYPE, demand_of
 
 
 class Transport(StrEnum):

@@ -9,10 +9,10 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import list_at, object_at, objects_at
 from deepspeed_operator.job.accelerators import Library
-from deepspeed_operator.job.gpus import INSTANCE_TYPE
 from deepspeed_operator.job.network.guard import fallbacks
 from deepspeed_operator.job.network.profile import Profile, Transport, chosen_profile, instance_type
 from deepspeed_operator.job.network.resources import is_huge, missing_resources, pages_left_out
+from deepspeed_operator.job.node_selection import INSTANCE_TYPE
 from deepspeed_operator.job.trainer import trainer_of
 from deepspeed_operator.lint.network.remarks import advice, warning
 from deepspeed_operator.lint.network.variables import PREFIX, Variable

@@ -10,11 +10,11 @@ from deepspeed_operator.api.bounds import LARGEST
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.transport import Transport
-from deepspeed_operator.job.gpus import Gpu, Wanted
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
+    from deepspeed_operator.job.gpus import Gpu, Wanted
     from deepspeed_operator.plan.advice.forecast import Foreseen
     from deepspeed_operator.plan.advice.recalibration import Corrected
     from deepspeed_operator.plan.time.measured import Measured
@@ -63,8 +63,8 @@ def content_of(data: Mapping[str, str] | None, key: str | None, read_at: datetim
 class FoundGpus:
     """The kinds of GPUs on nodes where such pods may land, the smallest first; none where nodes may not be read."""
 
-    wanted: Wanted
-    kinds: tuple[Gpu, ...]
+    wanted: "Wanted"
+    kinds: "tuple[Gpu, ...]"
     read_at: datetime
 
 
