@@ -63,8 +63,7 @@ def _equal_to_defaults(setup: Setup) -> Iterator[str]:
         if entry is None:
             continue
         if entry.model is not None:
-            fields = setup.schema.models[entry.model]["fields"]
-            by_key = {**fields, **{info["alias"]: info for info in fields.values() if "alias" in info}}
+            by_key = setup.schema.index(entry.model).by_key
             for inner, given in object_at(value).items():
                 if inner in by_key and "default" in by_key[inner] and _same(given, by_key[inner]["default"]):
                     yield f"{key}.{inner}"

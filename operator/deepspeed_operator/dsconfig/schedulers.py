@@ -34,7 +34,7 @@ def scheduler_notes(setup: Setup) -> Iterator[Note]:
     if not isinstance(name, str):
         yield _refused(("type",), "type", f"must be text, not {quoted(name)}.", "Write WarmupLR, for example.")
         return
-    if name not in setup.schema.schedulers | setup.schema.torch_schedulers:
+    if name not in setup.schema.schedulers and name not in setup.schema.torch_schedulers:
         others = setup.schema.torch_schedulers if wrapper(setup) is None else frozenset[str]()
         close = nearest(name, setup.schema.schedulers | others)
         message = f"DeepSpeed does not recognize the scheduler {quoted(name)}, nor does torch.optim.lr_scheduler."

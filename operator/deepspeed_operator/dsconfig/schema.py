@@ -11,6 +11,7 @@ from pydantic_core import SchemaValidator
 
 from deepspeed_operator.dsconfig.compiled import compiled
 from deepspeed_operator.dsconfig.kinds import kind_of
+from deepspeed_operator.dsconfig.notation import model_in
 from deepspeed_operator.dsconfig.versions import SUPPORTED, Numbers, numbers_of
 
 TOP = ""
@@ -50,6 +51,17 @@ class Section:
     requires: Mapping[str, tuple[str, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class ModelIndex:
+    """What judging a section asks of its model, looked up by the keys that are given: a model has some fifty fields."""
+
+    names: Mapping[str, str]  # of fields, by each key that stands for one: its name and its alias
+    by_key: Mapping[str, Any]
+    models: Mapping[str, str]  # those of the keys that are sections themselves
+    checks: Mapping[str, tuple[str, ...]]  # of the fields that have some
+    deprecated: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Schema:
     version: str
@@ -68,11 +80,17 @@ class Schema:
     optimizer_params: Mapping[str, Mapping[str, tuple[str, ...]]]
     torch: str  # the version whose optimizers and schedulers were asked
     _validators: dict[str, SchemaValidator] = field(default_factory=dict[str, SchemaValidator])
+    _indices: dict[str, ModelIndex] = field(default_factory=dict[str, ModelIndex])
 
     def validator(self, model: str) -> SchemaValidator:
         if model not in self._validators:
             self._validators[model] = compiled(self.models, model)
         return self._validators[model]
+
+    def index(self, model: str) -> ModelIndex:
+        if model not in self._indices:
+            self._indices[model] = _index(self.models[model]["fields"])
+        return self._indices[model]
 
     def __reduce__(self) -> "tuple[Callable[[str], Schema], tuple[str]]":
         """Between processes goes the version alone: its validators cannot, and the schema is there already."""
@@ -128,6 +146,18 @@ def _keys(schema: Schema, path: str) -> list[str]:
 def _fields(schema: Schema, model: str) -> list[str]:
     fields: Mapping[str, Any] = schema.models[model]["fields"] if model in schema.models else {}
     return [*fields, *(info["alias"] for info in fields.values() if "alias" in info)]
+
+
+def _index(fields: Mapping[str, Any]) -> ModelIndex:
+    names = {name: name for name in fields} | {info["alias"]: name for name, info in fields.items() if "alias" in info}
+    models = {key: model_in(fields[name]["type"]) for key, name in names.items()}
+    return ModelIndex(
+        names=names,
+        by_key={key: fields[name] for key, name in names.items()},
+        models={key: model for key, model in models.items() if model is not None},
+        checks={name: tuple(info["checks"]) for name, info in fields.items() if "checks" in info},
+        deprecated={name: info for name, info in fields.items() if "deprecated" in info},
+    )
 
 
 def _section(data: Mapping[str, Any]) -> Section:

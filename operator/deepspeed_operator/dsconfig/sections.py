@@ -57,7 +57,7 @@ class Reading:
         self._require(section, path, values, enabled, needed)
         for key, value in values.items():
             here = (*path, key)
-            if written(here) in self.schema.removed:
+            if (f"{name}.{key}" if name else key) in self.schema.removed:
                 self.notes.append(self._removed(here))
             elif here == (_OLD_BUCKET,) and self.config.get(_ZERO) is True:
                 self._judge_old_bucket(here, value)
@@ -78,9 +78,11 @@ class Reading:
     def _judge(self, entry: Key, path: Path, value: object, enabled: bool, needed: bool) -> None:
         inner = _object(value)
         if entry.model is not None and inner is not None:
-            self._removed_inside(path, inner)
-            kept = {key: item for key, item in inner.items() if written((*path, key)) not in self.schema.removed}
-            notes, self.models[written(path)] = read_model(self.schema, entry.model, kept, path, self.near)
+            section = written(path)
+            removed = [key for key in inner if f"{section}.{key}" in self.schema.removed]
+            self.notes += [self._removed((*path, key)) for key in removed]
+            kept = {key: item for key, item in inner.items() if key not in removed}
+            notes, self.models[section] = read_model(self.schema, entry.model, kept, path, self.near)
             self.notes += notes
             return
         if path == (_PIPELINE,) and inner is not None:
@@ -106,9 +108,6 @@ class Reading:
         notes, _ = read_model(self.schema, model, {_BUCKET: value}, path, self.near)
         fix = f"Write {_ZERO}: {{stage: 1}}, or a whole number here."
         self.notes += [replace(note, path=path, fix=fix) for note in notes]
-
-    def _removed_inside(self, path: Path, values: Values) -> None:
-        self.notes += [self._removed((*path, key)) for key in values if written((*path, key)) in self.schema.removed]
 
     def _removed(self, path: Path) -> Note:
         said = self.schema.removed[written(path)].strip()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
@@ -30,7 +31,7 @@ class Setup:
     def zero(self) -> Mapping[str, Any]:
         return self.models.get(ZERO, {})
 
-    @property
+    @cached_property
     def stage(self) -> int:
         given = self.config.get(ZERO)
         if isinstance(given, bool):
@@ -45,11 +46,11 @@ class Setup:
         """The name by which the file has the section inside tensor_parallel."""
         return "tp" if "tp" in self.section("tensor_parallel") else "tensor_parallel"
 
-    @property
+    @cached_property
     def fp16(self) -> bool:
         return self.on("fp16", "enabled")
 
-    @property
+    @cached_property
     def bf16(self) -> bool:
         return self.on("bf16", "enabled")
 
@@ -71,8 +72,9 @@ class Setup:
         section = self._bf16_name(entry.model) if section == "bf16" else section
         if entry.model is not None:
             found = self.models.get(section, {}).get(key)
-            fields = self.schema.models[entry.model]["fields"]
-            return fields.get(key, {}).get("default") if found is None else found
+            if found is not None:
+                return found
+            return self.schema.models[entry.model]["fields"].get(key, {}).get("default")
         described = self.schema.sections.get(section)
         default = described.keys[key].default if described is not None and key in described.keys else None
         found = self.section(section).get(key, default)

@@ -39,7 +39,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in cast(Coerced, value).items()}
+        return {key: inner if inner is None else _plain(inner) for key, inner in cast(Coerced, value).items()}
     if isinstance(value, list):
         return [_plain(inner) for inner in cast(list[object], value)]
     if isinstance(value, tuple):
@@ -49,15 +49,14 @@ def _plain(value: object) -> object:
 
 def _as_constructed(schema: Schema, model: str, given: Values) -> Coerced:
     """What reaches pydantic: DeepSpeed's constructor takes out "auto" and its own argument `strict`."""
-    fields = schema.models[model]["fields"]
-    by_key = {**fields, **{info["alias"]: info for info in fields.values() if "alias" in info}}
     if given.get("strict"):
         return {key: value for key, value in given.items() if key != "strict"}
     values = {key: value for key, value in given.items() if key != "strict" and value != "auto"}
     if "_coerce_container_types" in schema.models[model].get("checks", ()):
         values = {key: [value] if isinstance(value, str) else value for key, value in values.items()}
+    models = schema.index(model).models
     for key, value in values.items():
-        inner = model_in(by_key[key]["type"]) if key in by_key else None
+        inner = models.get(key)
         if inner is None:
             continue
         if value is None and "_coerce_container_types" in schema.models[inner].get("checks", ()):
@@ -130,19 +129,19 @@ def _default(schema: Schema, model: str, steps: Path) -> object:
 
 
 def _checked(schema: Schema, model: str, fields: Coerced, values: Values, path: Path) -> list[Note]:
-    description = schema.models[model]
+    index = schema.index(model)
     notes = _field_notes(schema, model, values, path)
-    for check in description.get("checks", ()):
+    for check in schema.models[model].get("checks", ()):
         if check in _MODEL_CHECKS:
             notes += _MODEL_CHECKS[check](schema, fields, path)
-    for name, info in description["fields"].items():
-        key = info.get("alias", name) if info.get("alias") in values else name
-        inner = model_in(info["type"])
-        if isinstance(values.get(key), str) and isinstance(fields.get(name), int | float):
-            notes.append(_loose(values[key], fields[name], (*path, key)))
-        if inner is not None and isinstance(fields.get(name), tuple):
-            fields[name] = fields[name][0]
-            notes += _checked(schema, inner, fields[name], values[key], (*path, key))
+    for key, value in values.items():
+        name = index.names[key]
+        taken = fields.get(name)
+        if isinstance(value, str) and isinstance(taken, int | float):
+            notes.append(_loose(value, taken, (*path, key)))
+        if key in index.models and isinstance(taken, tuple):
+            fields[name] = inner = cast(Coerced, taken[0])
+            notes += _checked(schema, index.models[key], inner, cast(Values, value), (*path, key))
     return notes
 
 
@@ -153,16 +152,16 @@ def _loose(text: str, taken: float, path: Path) -> Note:
 
 def _field_notes(schema: Schema, model: str, values: Values, path: Path) -> list[Note]:
     """What DeepSpeed checks of single values before pydantic sees them."""
-    checked = ((name, info) for name, info in schema.models[model]["fields"].items() if name in values)
-    checks = ((name, check) for name, info in checked for check in info.get("checks", ()) if check in _FIELD_CHECKS)
+    checked = ((name, names) for name, names in schema.index(model).checks.items() if name in values)
+    checks = ((name, check) for name, names in checked for check in names if check in _FIELD_CHECKS)
     return [note for name, check in checks for note in _FIELD_CHECKS[check](values[name], (*path, name))]
 
 
 def _deprecated(schema: Schema, model: str, fields: Coerced, present: set[str], path: Path) -> list[Note]:
     notes: list[Note] = []
     described = schema.models[model]["fields"]
-    for name, info in described.items():
-        if name not in present or "deprecated" not in info:
+    for name, info in schema.index(model).deprecated.items():
+        if name not in present:
             continue
         field: str = info["deprecated"]
         new = described.get(field, {}).get("alias", field)  # the name in DeepSpeed's documentation
