@@ -33,6 +33,7 @@ from deepspeed_operator.reconcile.actions import (
     ReadConfigMap,
     TryPod,
 )
+from deepspeed_operator.reconcile.admission.configuration import digest_of
 from deepspeed_operator.reconcile.observe.observed import (
     AgentReport,
     CorrectedPlan,
@@ -81,7 +82,11 @@ class Questions:
                 exists_only = key is None
                 live = await read(self._client, CONFIG_MAPS, job.metadata.namespace, name, metadata=exists_only)
                 data = None if live is None else cast("dict[str, str]", live.get("data", {}))
-                known = {**memory.facts.config_maps, name: content_of(data, key, now())}
+                content = content_of(data, key, now())
+                if content.text is not None:
+                    digest = await self._config_digest(job.metadata.namespace, content.text)
+                    content = replace(content, config_digest=digest)
+                known = {**memory.facts.config_maps, name: content}
                 memory.facts = replace(memory.facts, config_maps=known)
             case JudgeRun():
                 answer = await self._verdicts.of(job.metadata.namespace, question)
@@ -107,6 +112,12 @@ class Questions:
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)
+
+    async def _config_digest(self, namespace: str, text: str) -> str | None:
+        try:
+            return await self._judges.call(namespace, digest_of, text)
+        except (ExceededError, FailedError):
+            return None  # judging the run says why
 
     async def _confirm_missing(self, job: DeepSpeedJob, names: Iterable[str]) -> frozenset[str]:
         namespace = job.metadata.namespace

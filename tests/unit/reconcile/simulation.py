@@ -31,6 +31,7 @@ from deepspeed_operator.reconcile.actions import (
     ReadConfigMap,
     TryPod,
 )
+from deepspeed_operator.reconcile.admission.configuration import digest_of
 from deepspeed_operator.reconcile.admission.question import judge_run
 from deepspeed_operator.reconcile.observe.observed import (
     AgentReport,
@@ -176,6 +177,8 @@ class Simulation:
                 self.config_map_reads.append(self.now)
                 data = self.config_maps.get(name)
                 content = content_of(data, key, self.now)
+                if content.text is not None:
+                    content = replace(content, config_digest=digest_of(content.text))
                 self.facts = replace(self.facts, config_maps={**self.facts.config_maps, name: content})
             case FindGpus(wanted):
                 self.node_reads += 1

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Final
 
 from deepspeed_operator.api.bounds import too_large
@@ -23,16 +24,22 @@ _SOURCE: Final = "spec.dsConfigFrom"
 _AGAIN: Final = "it is looked for again every 15 seconds"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Configuration:
-    """A ds_config: the text that the ranks read, and what it says. Two of the same text are the same."""
+    """A ds_config: the text that the ranks read, and what it says. Two of the same text are the same.
+
+    `given`: the values; None: they are read from the text by who asks for them, which few do, since it takes long.
+    """
 
     text: str
-    values: dict[str, Any] = field(compare=False)
+    digest: str = field(compare=False)
+    given: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
-    @property
-    def digest(self) -> str:
-        return config_digest(self.values)
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        read = self.given if self.given is not None else parse_config(self.text)
+        assert isinstance(read, dict), "its digest is known"
+        return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ def configuration(observed: Observed) -> Configuration | ReadConfigMap | Unusabl
     """Return the configuration as its source has it now, or the question to ask first; None if the job has none."""
     spec = observed.job.spec
     if spec.ds_config is not None:
-        return Configuration(json.dumps(spec.ds_config, indent=2, ensure_ascii=False) + "\n", spec.ds_config)
+        return _inline(spec.ds_config)
     if spec.ds_config_from is None:
         return None
     source = spec.ds_config_from
@@ -79,7 +86,13 @@ def parsed(text: str, whose: str) -> Configuration | Unusable:
     if isinstance(values, list):
         named = (finding.model_copy(update={"message": f"{whose}: {finding.message}"}) for finding in values)
         return Unusable(Reason.INVALID_CONFIG, tuple(named))
-    return Configuration(text, values)
+    return Configuration(text, config_digest(values), values)
+
+
+def digest_of(text: str) -> str | None:
+    """Return the digest of the configuration that a text says; None if it says none. A large text takes long."""
+    values = parse_config(text, _SOURCE)
+    return config_digest(values) if isinstance(values, dict) else None
 
 
 def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Verdict | None:
@@ -90,24 +103,47 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
     status, job = observed.job.status, observed.job.metadata
     if status.config_digest is None:
         return None
-    now = configuration(observed)
-    if isinstance(now, ReadConfigMap) or (isinstance(now, Configuration) and now.digest == status.config_digest):
+    now = _source_of_run(observed, status.config_digest)
+    if now is not None:
         return now
     assert status.attempt is not None, "a digest is recorded together with an attempt"
     for attempt in range(status.attempt, (status.kept_from or 1) - 1, -1):
         name = content_name(job.name, job.uid, attempt)
         kept = observed.facts.config_maps.get(name)
-        if kept is None or kept.forgotten:
+        if kept is None:
             return ReadConfigMap(name, CONFIG_FILE)
-        then = parsed(kept.text, f"attempt {attempt}") if kept.text is not None else None
-        if isinstance(then, Configuration) and then.digest == status.config_digest:
-            return then
+        if kept.config_digest == status.config_digest:
+            return _content(kept, name, CONFIG_FILE, status.config_digest)
     return Verdict(
         State.STARTING,
         Reason.CONFIG_UNAVAILABLE,
         "The configuration that this run was accepted with is gone: its source has changed, and the attempt's "
         "ConfigMap was deleted. Change spec.runId to begin a run with the configuration as it is now.",
     )
+
+
+def _source_of_run(observed: Observed, digest: str) -> Configuration | ReadConfigMap | None:
+    """Return the configuration as the job's source has it now; None if that is another one than this."""
+    spec = observed.job.spec
+    if spec.ds_config is not None:
+        now = _inline(spec.ds_config)
+        return now if now.digest == digest else None
+    if spec.ds_config_from is None:
+        return None
+    name, key = spec.ds_config_from.config_map, spec.ds_config_from.key
+    content = as_of_now(observed, name, key)
+    if isinstance(content, ReadConfigMap):
+        return content
+    return _content(content, name, key, digest) if content.config_digest == digest else None
+
+
+def _content(content: ConfigMapContent, name: str, key: str, digest: str) -> Configuration | ReadConfigMap:
+    return Configuration(content.text, digest) if content.text is not None else ReadConfigMap(name, key)
+
+
+def _inline(config: dict[str, Any]) -> Configuration:
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    return Configuration(text, config_digest(config), config)
 
 
 def named_config_maps(spec: DeepSpeedJobSpec) -> dict[str, str | None]:

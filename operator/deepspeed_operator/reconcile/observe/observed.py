@@ -31,6 +31,7 @@ class ConfigMapContent:
 
     `key` is the one whose value was asked for, if any was. `size` in bytes and `digest` are those of its value, which
     may be absent; `text` is the value itself, unless it is too large to be a configuration, or was forgotten.
+    `config_digest` is that of the configuration that the text says; None where it says none, or nobody has read it.
     """
 
     keys: tuple[str, ...] | None
@@ -39,6 +40,7 @@ class ConfigMapContent:
     size: int = 0
     digest: str | None = None
     text: str | None = field(default=None, repr=False)
+    config_digest: str | None = None
 
     @property
     def forgotten(self) -> bool:

@@ -1,12 +1,14 @@
 """What one job may cost: what is too large is refused, and of users' data nothing is kept beyond a look."""
 
 import json
+import time
 from typing import Any
 
 from deepspeed_operator.api.bounds import LARGEST
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.controller.bodies import Bodies
 from deepspeed_operator.controller.marker import Marker
+from deepspeed_operator.reconcile.actions import Outcome
 from tests.unit.reconcile.simulation import Simulation, job
 from tests.unit.reconcile.test_life_of_a_job import started
 
@@ -92,3 +94,30 @@ def test_a_source_that_is_as_it_was_is_not_judged_again_though_its_text_was_forg
     simulation.wait(60)
     simulation.settle()
     assert simulation.judgements == 2
+
+
+class Timed(Simulation):
+    """A simulation that knows how long its longest pass took, in seconds of CPU time."""
+
+    longest = 0.0
+
+    def outcome(self) -> Outcome:
+        begun = time.thread_time()
+        outcome = super().outcome()
+        self.longest = max(self.longest, time.thread_time() - begun)
+        return outcome
+
+
+def test_the_largest_configuration_is_read_where_runs_are_judged_and_in_no_pass() -> None:
+    simulation = Timed(job(dsConfig=None, dsConfigFrom=SOURCE))
+    text = json.dumps({"train_micro_batch_size_per_gpu": 1, "mine": [1] * 125_000}, separators=(",", ":"))
+    simulation.config_maps["cfg"] = {"c": text}
+    simulation.train()
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    simulation.edit(suspend=False)
+    simulation.settle()
+    assert simulation.objects["ConfigMap", "pretrain-2-job-1"]["data"]["ds_config.json"] == text
+    assert simulation.longest < 0.05, "parsing takes some 0.3 s"
