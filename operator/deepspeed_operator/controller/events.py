@@ -1,4 +1,7 @@
-"""Kubernetes Events about jobs: each told once an occurrence, slowly, and never in the way of anything."""
+"""Kubernetes Events about jobs: each told once an occurrence, slowly, and never in the way of anything.
+
+Those that wait are lost with the process: an event announces what the job's status says, or what a user has asked for.
+"""
 
 import asyncio
 import hashlib
