@@ -62,7 +62,7 @@ def test_status_says_that_one_run_goes_on_and_which_is_refused_and_why() -> None
     assert accepted.message.startswith("Run 'b' is refused, and run 'a' is left as it is: 1 error")
     assert "spec.dsConfig" in accepted.message
     assert ready.message == (
-        "Run 'b' is refused, and run 'a' is left as it is; condition Accepted says why. 2 ranks train in 2 pods; "
+        "Run 'b' is refused, and run 'a' is left as it is; condition Accepted says why. 2 ranks run in 2 pods; "
         "kubectl logs pretrain-1-0 shows rank 0."
     )
     assert {each.reason for each in (accepted, ready)} == {"InvalidDeepSpeedConfig"}
