@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deepspeed_operator.dsconfig.judgement import Circumstances, validate
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.dsconfig.versions import SUPPORTED
@@ -33,7 +33,7 @@ def main() -> None:
         schema_of(version)
     print(f"{(time.perf_counter() - began) / len(SUPPORTED) * 1000:8.1f} ms to load a version's schema, once")
     for label, version in (("DeepSpeed " + SUPPORTED[-1], SUPPORTED[-1]), ("any version", None)):
-        circumstances = Circumstances(8, version)
+        circumstances = JudgementContext(8, version)
         first = [_microseconds(config, circumstances) for config in configurations]
         again = [min(_microseconds(config, circumstances) for _ in range(_ROUNDS)) for config in configurations]
         numbers = f"median {statistics.median(again):.0f} µs, worst {max(again):.0f} µs, first time {max(first):.0f} µs"
@@ -47,7 +47,7 @@ def _configurations(directory: Path) -> list[Mapping[str, Any]]:
     return [values for values in read if isinstance(values, dict)]
 
 
-def _microseconds(config: Mapping[str, Any], circumstances: Circumstances) -> float:
+def _microseconds(config: Mapping[str, Any], circumstances: JudgementContext) -> float:
     began = time.perf_counter()
     validate(config, circumstances)
     return (time.perf_counter() - began) * 1e6

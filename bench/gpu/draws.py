@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.dsconfig.judgement import Circumstances, Verdict, validate
+from deepspeed_operator.dsconfig.judgement import JudgementContext, VersionVerdict, validate
 from tests.oracle import corpus
 from tests.oracle.compare import refusals
 from tests.oracle.filling import filled
@@ -17,7 +17,7 @@ Config = Mapping[str, Any]
 Change = tuple[str, Any]
 
 VERSION: Final = "0.19.8"
-CIRCUMSTANCES: Final = Circumstances(1, VERSION, "cuda")
+CIRCUMSTANCES: Final = JudgementContext(1, VERSION, "cuda")
 _SWITCH: Final = (True, False)
 _HALVES: Final = ("fp32", "fp16", "bf16")
 _HOST: Final = {"device": "cpu", "pin_memory": True}
@@ -193,7 +193,7 @@ def digest(config: Config) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def verdict(config: Config) -> Verdict:
+def verdict(config: Config) -> VersionVerdict:
     return validate(config, CIRCUMSTANCES)
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from deepspeed_operator.api.spec import NetworkProfile
-from deepspeed_operator.job.network.profile import profile
+from deepspeed_operator.job.fabric.profile import profile
 from dev.cluster.api import ApiError
 from tests.e2e.kube import Namespace
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.judgement import Circumstances, validate
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.notes import Note, written
 from tests.matrix.features import FEATURES
 from tests.matrix.refusals import REFUSALS
@@ -44,7 +44,7 @@ hold their accelerators; we say so before there is a pod, as far as it does not 
 def ours(row: Row, level: Level = Level.ERROR) -> list[Note]:
     """What we say about a row at this level, in the world that it runs in."""
     parallelism = row.parallelism
-    circumstances = Circumstances(world=row.ranks, version=VERSION, accelerator="cpu", parallelism=parallelism)
+    circumstances = JudgementContext(world=row.ranks, version=VERSION, accelerator="cpu", parallelism=parallelism)
     return [note for note in validate(row.config, circumstances).notes if note.level is level]
 
 

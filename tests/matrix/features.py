@@ -1,6 +1,6 @@
 """Features that the operator accepts: DeepSpeed trains them."""
 
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from tests.matrix.rows import BF16, CPU, Feature, Json, config, scheduler, split
 
 _SGD: Json = {"type": "SGD", "params": {"lr": 1.0}}
@@ -76,7 +76,7 @@ FEATURES = (
         config(1, gradient_accumulation_steps=4),
         "pipelined",
         "divide",
-        Parallelism(pipeline=2),
+        ParallelDegrees(pipeline=2),
         shows={"batch": 32, "layers": 2},
     ),
     *(
@@ -85,7 +85,7 @@ FEATURES = (
             config(stage, **split(2)),
             "tensor-parallel",
             "divide",
-            Parallelism(tensor=2),
+            ParallelDegrees(tensor=2),
             shows={"hidden": 32, "stage": stage},
         )
         for stage in (0, 1)
@@ -96,7 +96,7 @@ FEATURES = (
             config(stage),
             "experts",
             "experts",
-            Parallelism(expert=2),
+            ParallelDegrees(expert=2),
             shows={"experts": 1, "stage": stage},
         )
         for stage in (0, 2)
@@ -107,7 +107,7 @@ FEATURES = (
         config(1, sequence_parallel_size=2, data_parallel_size=1),
         "sequence-parallel",
         "experts",
-        Parallelism(sequence=2),
+        ParallelDegrees(sequence=2),
         shows={"sequence": 8, "stage": 1},
     ),
 )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from tests.matrix.rows import BF16, CPU, Json, Refusal, by, config, scheduler, split
 
 _NVME: Json = {"device": "nvme"}
@@ -204,7 +204,7 @@ _NUMBERS = (
         "managed_gradient_accumulation=False is not supported with pipeline parallelism",
         config(managed_gradient_accumulation=False),
         "pipelined",
-        parallelism=Parallelism(pipeline=2),
+        parallelism=ParallelDegrees(pipeline=2),
     ),
     _refusal(
         "own accumulation with DeepCompile",
@@ -306,7 +306,7 @@ _PARALLEL = (
             _NO_PIPELINE,
             config(stage),
             "pipelined",
-            parallelism=Parallelism(pipeline=2),
+            parallelism=ParallelDegrees(pipeline=2),
         )
         for stage in (2, 3)
     ),
@@ -315,7 +315,7 @@ _PARALLEL = (
         config(3),
         "experts",
         "experts",
-        Parallelism(expert=2),
+        ParallelDegrees(expert=2),
         says="Native DeepSpeed MoE is not supported with ZeRO Stage 3",
         reason="AutoEP's experts work there: the script decides.",
     ),
@@ -326,7 +326,7 @@ _PARALLEL = (
         config(1),
         "three-experts",
         job="experts",
-        parallelism=Parallelism(expert=3),
+        parallelism=ParallelDegrees(expert=3),
     ),
     _refusal(
         "tensor 3 of 2 ranks",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 
 Json = dict[str, Any]
 
@@ -22,7 +22,7 @@ class Row:
     config: Json
     script: str = "plain"
     job: str = "train"
-    parallelism: Parallelism = field(default_factory=Parallelism)
+    parallelism: ParallelDegrees = field(default_factory=ParallelDegrees)
     ranks: int = 2
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.judgement import Circumstances, Verdict, validate_for
-from deepspeed_operator.dsconfig.notes import Note, Phase
+from deepspeed_operator.dsconfig.judgement import JudgementContext, VersionVerdict, validate_for
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note
 from deepspeed_operator.dsconfig.schema import schema_of
 from tests.oracle.deviations import reason_of
 from tests.oracle.oracle import Answer, Config, Oracle
@@ -38,7 +38,7 @@ def compare(version: str, oracle: Oracle, questions: Sequence[tuple[str, Config,
 
 
 def _note(comparison: Comparison, name: str, config: Config, world: int, answer: Answer) -> None:
-    verdict = validate_for(schema_of(comparison.version), config, Circumstances(world, accelerator="cpu"))
+    verdict = validate_for(schema_of(comparison.version), config, JudgementContext(world, accelerator="cpu"))
     comparison.accepted += answer.accepted
     errors = refusals(verdict)
     ours = _batch(verdict) if not errors else None
@@ -55,12 +55,12 @@ def _note(comparison: Comparison, name: str, config: Config, world: int, answer:
             comparison.bugs.append(f"{judged}\n  we: {said or f'accepted, {ours}'}\n  DeepSpeed: {theirs}\n  {config}")
 
 
-def refusals(verdict: Verdict) -> list[Note]:
+def refusals(verdict: VersionVerdict) -> list[Note]:
     """What we say DeepSpeed refuses while it reads the configuration; its class is asked about nothing else."""
-    return [note for note in verdict.notes if note.level is Level.ERROR and note.phase is Phase.CONFIG]
+    return [note for note in verdict.notes if note.level is Level.ERROR and note.phase is CheckPhase.CONFIG]
 
 
-def _batch(verdict: Verdict) -> list[float] | None:
+def _batch(verdict: VersionVerdict) -> list[float] | None:
     batch = verdict.batch
     if batch is None or None in (batch.train, batch.micro_per_gpu, batch.accumulation):
         return None

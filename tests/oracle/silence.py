@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.judgement import Circumstances, validate_for
-from deepspeed_operator.dsconfig.notes import Note, Phase, written
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate_for
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note, written
 from deepspeed_operator.dsconfig.schema import TOP, Schema, schema_of
 from tests.oracle.filling import filled
 
@@ -17,8 +17,8 @@ _ABOUT_SCRIPTS = frozenset({"client-optimizer", "auto-left"})
 
 def silent_notes(version: str, config: Mapping[str, Any]) -> list[Note]:
     """Our warnings about what DeepSpeed ignores or overrides, on one rank."""
-    notes = validate_for(schema_of(version), filled(config, 1), Circumstances(1)).notes
-    ours = [note for note in notes if note.phase is Phase.SILENT and note.level is Level.WARNING]
+    notes = validate_for(schema_of(version), filled(config, 1), JudgementContext(1)).notes
+    ours = [note for note in notes if note.phase is CheckPhase.SILENT and note.level is Level.WARNING]
     return [note for note in ours if note.rule not in _ABOUT_SCRIPTS]
 
 
@@ -28,7 +28,7 @@ def unnamed(version: str, config: Mapping[str, Any], unread: list[str]) -> list[
     A key that it would ask for if the section were enabled sleeps: that is what disabling means.
     """
     schema = schema_of(version)
-    notes = validate_for(schema_of(version), filled(config, 1), Circumstances(1)).notes
+    notes = validate_for(schema_of(version), filled(config, 1), JudgementContext(1)).notes
     said = {written(note.path) for note in notes}
     silent = [path for path in unread if path not in said and not path.startswith(_HANDED_ON)]
     return [path for path in silent if not _sleeps(schema, path)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.judgement import Circumstances, validate_for
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate_for
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.dsconfig.versions import SUPPORTED
 from dev.versions import rootfs
@@ -90,6 +90,6 @@ def test_an_engine_starts_where_we_have_no_error(version: str, config: Config, w
     refusal = started(version)[asked.index(config)]
     assert words in (refusal or "")
     assert bool(words) == (refusal is not None)
-    verdict = validate_for(schema_of(version), config, Circumstances(1))
+    verdict = validate_for(schema_of(version), config, JudgementContext(1))
     errors = [note.message for note in verdict.notes if note.level is Level.ERROR]
     assert bool(errors) == bool(words), errors

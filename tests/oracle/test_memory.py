@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.engine.wrappers import Optimizer
 from deepspeed_operator.plan.memory.peaks import Memory, PhaseName, memory
@@ -103,6 +103,6 @@ def test_a_rank_holds_its_own_experts_and_its_part_of_their_states(version: str)
     model = Model(parameters, (), None, (), experts=experts)
     configs = [configuration(stage) for stage in range(3)]
     for config, found in zip(configs, measured(version, configs, experts=count), strict=True):
-        setup = setup_of(config, WORLD, version, Parallelism(expert=WORLD))
+        setup = setup_of(config, WORLD, version, ParallelDegrees(expert=WORLD))
         planned = memory(setup, model, 1, 2, optimizer=Optimizer("torch", 8, COPIES))
         assert phase(planned, PhaseName.SAVE) == pytest.approx(found["held"], rel=0.01), config["zero_optimization"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.dsconfig.batch import AUTO, KEYS
-from deepspeed_operator.dsconfig.judgement import Circumstances, validate_for
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate_for
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.dsconfig.versions import SUPPORTED
 from tests.oracle import corpus
@@ -57,7 +57,7 @@ def test_files_are_read_as_deepspeed_reads_them(judge: tuple[str, Oracle]) -> No
 def test_every_key_that_deepspeed_never_asks_for_is_named(judge: tuple[str, Oracle]) -> None:
     version, deepspeed = judge
     for name, config in corpus.configurations().items():
-        if not refusals(validate_for(schema_of(version), filled(config, 1), Circumstances(1))):
+        if not refusals(validate_for(schema_of(version), filled(config, 1), JudgementContext(1))):
             assert unnamed(version, config, deepspeed.unread(filled(config, 1))) == [], name
 
 
@@ -65,8 +65,8 @@ def test_every_key_that_deepspeed_never_asks_for_is_named(judge: tuple[str, Orac
 def test_auto_is_judged_like_the_numbers_that_the_trainer_writes(version: str) -> None:
     for name, config in corpus.configurations().items():
         for world in WORLDS:
-            left = refusals(validate_for(schema_of(version), config, Circumstances(world)))
-            written = refusals(validate_for(schema_of(version), filled(config, world), Circumstances(world)))
+            left = refusals(validate_for(schema_of(version), config, JudgementContext(world)))
+            written = refusals(validate_for(schema_of(version), filled(config, world), JudgementContext(world)))
             # Whether a given batch size fits depends on the very numbers that the Trainer is told.
             theirs = [note.path for note in written if note.rule != "batch" or AUTO not in map(config.get, KEYS)]
             assert [note.path for note in left] == theirs, f"{name} at {world}"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.model.architecture import Experts, Model, Module, Shape, Tensor, Usage, of_modules
 from deepspeed_operator.plan.traffic.communication import communication
@@ -175,7 +175,7 @@ def test_a_step_costs_what_the_plan_says(version: str, world: int) -> None:
         asked = {name: each for name, each in asked.items() if "not contiguous" not in name}
     wrong: dict[str, tuple[object, object]] = {}
     for (name, each), found in zip(asked.items(), counted(version, world, list(asked.values())), strict=True):
-        divided = Parallelism(expert=each["experts"]["ranks"]) if each["experts"] else None
+        divided = ParallelDegrees(expert=each["experts"]["ranks"]) if each["experts"] else None
         setup = setup_of(each["config"], world, version, divided)
         traffic = communication(setup, model_of(each), each["config"]["gradient_accumulation_steps"])
         planned = traffic.payload_by_size()

@@ -8,7 +8,7 @@ import pytest
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.cli.job_schema import schema_findings
-from deepspeed_operator.dsconfig.judgement import Circumstances, validate
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.job.accelerators import library_of
 from deepspeed_operator.lint.network.findings import network_findings
 
@@ -42,7 +42,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def config(**sections: Any) -> None:
-    validate(sections, Circumstances(world=8, version="0.19.8"))
+    validate(sections, JudgementContext(world=8, version="0.19.8"))
 
 
 @pytest.mark.parametrize(

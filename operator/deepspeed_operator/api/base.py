@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 
-class Model(BaseModel):
+class ApiModel(BaseModel):
     """camelCase outside, snake_case inside. Unknown keys are the API server's to refuse or prune.
 
     What is wrong is told without the value, which may be a secret: the words go to logs and events.

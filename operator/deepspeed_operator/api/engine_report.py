@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.base import ApiModel
 
 _Samples = Annotated[int, Field(ge=1, le=2**62)]
 
 
-class Engine(Model):
+class Engine(ApiModel):
     """DeepSpeed's first engine that trains, as it told rank 0. What it does not tell is missing."""
 
     world: Annotated[int, Field(ge=1, le=10**7)] = Field(description="Ranks of torch.distributed's default group.")

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.markers import Atomic, FreeForm
 
 Count = Annotated[int, Field(ge=1, le=10**15)]
@@ -30,7 +30,7 @@ class Quantization(StrEnum):
     NF4 = "NF4"
 
 
-class Lora(Model):
+class Lora(ApiModel):
     """Adapters beside a frozen model."""
 
     rank: int = Field(ge=1, le=65_536, description="Rank of the adapters. Example: 16")
@@ -44,7 +44,7 @@ class Lora(Model):
     )
 
 
-class Experts(Model):
+class ExpertFacts(ApiModel):
     """Layers in which a token goes through a few of many experts, as deepspeed.moe.layer.MoE makes them."""
 
     count: int = Field(ge=1, le=65_536, description="Experts of each such layer (num_experts). Example: 8")
@@ -60,7 +60,7 @@ class Experts(Model):
     )
 
 
-class ModelFacts(Model):
+class ModelFacts(ApiModel):
     """Facts by which the planner computes memory; each that is not given is taken from fromConfig, else assumed."""
 
     from_config: Annotated[dict[str, Any], FreeForm()] | None = Field(
@@ -75,7 +75,7 @@ class ModelFacts(Model):
     trainable_parameters: Count | None = Field(
         default=None, description="Parameters that are trained. Unset: those of lora, else assumed to be all."
     )
-    experts: Experts | None = Field(
+    experts: ExpertFacts | None = Field(
         default=None,
         description="Layers with experts, all of them trained, of a model whose parameters are given with theirs. "
         "parallelism.expert says how many ranks divide a layer's experts. Unset: no such layers.",

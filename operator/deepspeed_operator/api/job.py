@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, PrivateAttr
 
-from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.markers import Cel
 from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
 from deepspeed_operator.api.spec import ONE_CONFIG_SOURCE, DeepSpeedJobSpec
@@ -48,7 +48,7 @@ RUNNING_SPEC_RULES = tuple(
 )
 
 
-class ObjectMeta(Model):
+class ObjectMeta(ApiModel):
     """The part of metadata that decides anything here."""
 
     name: str
@@ -60,7 +60,7 @@ class ObjectMeta(Model):
     deletion_timestamp: str | None = None
 
 
-class DeepSpeedJob(Model):
+class DeepSpeedJob(ApiModel):
     """Runs multi-node DeepSpeed training: pods, hostfile and configuration from one object."""
 
     api_version: str = API_VERSION
@@ -82,7 +82,7 @@ class DeepSpeedJob(Model):
         return job
 
 
-class DeepSpeedJobSchema(Model):
+class DeepSpeedJobSchema(ApiModel):
     """The part of a DeepSpeedJob that the CRD describes, with the rules that see the whole object."""
 
     spec: Annotated[DeepSpeedJobSpec, ONE_CONFIG_SOURCE] = Field(

@@ -12,7 +12,7 @@ JsonSchema = dict[str, Any]
 MOST_FREE_FIELDS = 1_000  # at the top; api/bounds.py bounds what is below
 
 
-class Marker:
+class SchemaMarker:
     """Adds Kubernetes schema extensions to the JSON schema of the annotated type."""
 
     def extension(self) -> JsonSchema:
@@ -26,7 +26,7 @@ class Marker:
 
 
 @dataclass(frozen=True)
-class Cel(Marker):
+class Cel(SchemaMarker):
     """A validation rule that the API server evaluates; `message` names the field and what to write instead."""
 
     rule: str
@@ -37,7 +37,7 @@ class Cel(Marker):
 
 
 @dataclass(frozen=True)
-class ListMap(Marker):
+class ListMap(SchemaMarker):
     """A list whose items are merged by one key."""
 
     key: str
@@ -47,7 +47,7 @@ class ListMap(Marker):
 
 
 @dataclass(frozen=True)
-class Atomic(Marker):
+class Atomic(SchemaMarker):
     """A list that one applier owns whole."""
 
     def extension(self) -> JsonSchema:
@@ -55,7 +55,7 @@ class Atomic(Marker):
 
 
 @dataclass(frozen=True)
-class FreeForm(Marker):
+class FreeForm(SchemaMarker):
     """An object that the API server stores as it was written; the operator judges its content."""
 
     def extension(self) -> JsonSchema:
@@ -63,7 +63,7 @@ class FreeForm(Marker):
 
 
 @dataclass(frozen=True)
-class IntOrString(Marker):
+class IntOrString(SchemaMarker):
     """A Kubernetes quantity: `16Gi`, or a plain number of bytes. The pattern is for the string."""
 
     pattern: str

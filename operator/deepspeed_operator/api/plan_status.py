@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.base import ApiModel
 
 MAX_MESSAGE = 1024
 
@@ -12,7 +12,7 @@ _Seconds = Annotated[float, Field(ge=0)]
 _Bytes = Annotated[int, Field(ge=0, le=2**62)]
 
 
-class PlanStatus(Model):
+class PlanStatus(ApiModel):
     """The attempt's first steps beside what was predicted of them. Of what is not known, the field is missing."""
 
     measured_step_seconds: _Seconds | None = Field(

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
@@ -18,7 +18,7 @@ class Launcher(StrEnum):
     NONE = "None"
 
 
-class Admission(StrEnum):
+class AdmissionPolicy(StrEnum):
     ALWAYS = "Always"
     REQUIRE_FIT = "RequireFit"
 
@@ -33,7 +33,7 @@ Argument = Annotated[str, Field(max_length=4096)]
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 
 
-class Files(Model):
+class Files(ApiModel):
     """Files of a ConfigMap that the ranks find in their working directory."""
 
     config_map: ObjectName = Field(
@@ -43,7 +43,7 @@ class Files(Model):
     )
 
 
-class Training(Model):
+class Training(ApiModel):
     """The program that every rank runs."""
 
     script: str | None = Field(
@@ -109,7 +109,7 @@ class Training(Model):
     )
 
 
-class ConfigSource(Model):
+class ConfigSource(ApiModel):
     """A ds_config in a ConfigMap."""
 
     config_map: ObjectName = Field(description="Name of a ConfigMap in the job's namespace. Example: my-ds-config")
@@ -125,7 +125,7 @@ class ConfigSource(Model):
 Degree = Annotated[int, Field(ge=1, le=10_000)]
 
 
-class Parallelism(Model):
+class Parallelism(ApiModel):
     """How the program divides its ranks besides data parallelism."""
 
     tensor: Degree | None = Field(
@@ -171,7 +171,7 @@ class Preflight(StrEnum):
     BANDWIDTH = "Bandwidth"
 
 
-class Network(Model):
+class Network(ApiModel):
     """How the ranks reach each other."""
 
     profile: NetworkProfile = Field(
@@ -218,7 +218,7 @@ class Network(Model):
     )
 
 
-class Lifecycle(Model):
+class Lifecycle(ApiModel):
     """Limits in time."""
 
     startup_deadline_seconds: int = Field(
@@ -259,7 +259,7 @@ ONE_CONFIG_SOURCE = Cel(
 )
 
 
-class DeepSpeedJobSpec(Model):
+class DeepSpeedJobSpec(ApiModel):
     """What to train, where, and with which DeepSpeed configuration."""
 
     nodes: int = Field(
@@ -325,8 +325,8 @@ class DeepSpeedJobSpec(Model):
         "cloud.google.com/gke-accelerator), else from such labels of the nodes, if the operator may read them. "
         "Example: 80Gi",
     )
-    admission: Admission = Field(
-        default=Admission.ALWAYS,
+    admission: AdmissionPolicy = Field(
+        default=AdmissionPolicy.ALWAYS,
         description="RequireFit refuses a job that certainly needs more memory than its GPUs have (condition MemoryFit "
         "False); where that is Unknown, the job runs. Always, the default, refuses none.",
     )

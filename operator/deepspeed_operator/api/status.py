@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.markers import Atomic, ListMap
 from deepspeed_operator.api.plan_status import PlanStatus
@@ -46,7 +46,7 @@ class ConditionType(StrEnum):
     MEMORY_FIT = "MemoryFit"
 
 
-class Condition(Model):
+class Condition(ApiModel):
     """One aspect of the job's state, as in metav1.Condition."""
 
     type: str = Field(
@@ -73,7 +73,7 @@ class AcceleratorSource(StrEnum):
     INSTALL_DEFAULT = "InstallDefault"
 
 
-class WorldAccelerator(Model):
+class WorldAccelerator(ApiModel):
     """What each rank of the job runs on."""
 
     name: str | None = Field(
@@ -95,7 +95,7 @@ class WorldAccelerator(Model):
     )
 
 
-class World(Model):
+class World(ApiModel):
     """The ranks of the job."""
 
     nodes: int = Field(description="Pods, each a host of the hostfile.")
@@ -105,7 +105,7 @@ class World(Model):
     accelerator: WorldAccelerator | None = Field(default=None, description="What the ranks run on, and who says so.")
 
 
-class Batch(Model):
+class Batch(ApiModel):
     """Batch sizes, in samples, as DeepSpeed computes them from the configuration and the world."""
 
     train: int | None = Field(default=None, description="Samples per optimizer step over all ranks.")
@@ -121,7 +121,7 @@ class Batch(Model):
     )
 
 
-class Workers(Model):
+class Workers(ApiModel):
     """Pods of the current attempt, by what their trainer container does."""
 
     ready: int = Field(default=0, description="Pods whose ranks run.")
@@ -130,7 +130,7 @@ class Workers(Model):
     failed: int = Field(default=0, description="Pods that ended otherwise.")
 
 
-class Failure(Model):
+class Failure(ApiModel):
     """The first cause of a failed run."""
 
     reason: str = Field(max_length=256, description="A CamelCase word for programs. Example: RankFailed")
@@ -150,7 +150,7 @@ class Level(StrEnum):
     ADVICE = "advice"
 
 
-class Finding(Model):
+class Finding(ApiModel):
     """Something about the job's definition or image that is worth knowing."""
 
     level: Level = Field(description="error: refused. warning: ignored or surprising. advice: could be better.")
@@ -164,7 +164,7 @@ class Finding(Model):
         return f"{self.path}: {self.message}" + (f" Fix: {self.fix}" if self.fix else "")
 
 
-class DeepSpeedJobStatus(Model):
+class DeepSpeedJobStatus(ApiModel):
     """What is the case, why, and what came of it."""
 
     observed_generation: int | None = Field(default=None, description="metadata.generation that this status is about.")

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.markers import Atomic
 
 MAX_LINKS: Final = 8
@@ -32,7 +32,7 @@ _Device = Annotated[str, Field(max_length=64)]
 _Pair = Annotated[str, Field(max_length=16)]
 
 
-class TransportLink(Model):
+class TransportLink(ApiModel):
     """One way that pairs of nodes, or ranks within their nodes, use."""
 
     between: Literal["Nodes", "Ranks"] = Field(description="Nodes, or Ranks of the same node.")
@@ -49,7 +49,7 @@ class TransportLink(Model):
     )
 
 
-class Transport(Model):
+class Transport(ApiModel):
     """How the ranks are connected, read from NCCL's (RCCL's) own report by the agents."""
 
     state: TransportState = Field(

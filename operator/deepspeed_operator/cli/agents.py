@@ -24,7 +24,7 @@ _LONGEST: Final = 1 << 20  # bytes of an answer
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Agents:
+class LocalAgents:
     """Agents write to our own standard output, so that a rank's lines pass through one process, as in a pod."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]]) -> None:

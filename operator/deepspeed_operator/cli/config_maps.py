@@ -8,7 +8,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.cli.places import Embedded, embed
 from deepspeed_operator.cli.report import Placed, problem_at
-from deepspeed_operator.cli.sources import Content, Source, data_of, values
+from deepspeed_operator.cli.sources import Content, SourceText, data_of, values
 
 _FIELD: Final = "spec.dsConfigFrom"
 _FIELDS_OF_IT: Final = frozenset({"configMap", "key"})
@@ -18,7 +18,7 @@ _FIELDS_OF_IT: Final = frozenset({"configMap", "key"})
 class Found:
     """The ConfigMap, and in it the text of the configuration, if its key is there."""
 
-    source: Source
+    source: SourceText
     data: Mapping[str, str]
     embedded: Embedded | None
 

@@ -8,7 +8,7 @@ from deepspeed_operator.cli.explanation import explained
 from deepspeed_operator.cli.report import Options, Report, gravest_first, placed, problems
 from deepspeed_operator.cli.sources import Format, Item, values
 from deepspeed_operator.dsconfig.batch import KEYS
-from deepspeed_operator.dsconfig.judgement import Circumstances, judge
+from deepspeed_operator.dsconfig.judgement import JudgementContext, judge
 from deepspeed_operator.dsconfig.source import format_findings
 
 
@@ -17,7 +17,7 @@ def judged_configuration(item: Item, options: Options) -> Report:
     config = values(item.root)
     world = world_of(config, options)
     size = world.size if world is not None else None
-    circumstances = Circumstances(size, options.version, options.accelerator, options.parallelism)
+    circumstances = JudgementContext(size, options.version, options.accelerator, options.parallelism)
     verdict = judge(config, circumstances, "")
     findings = [*_format_findings(item), *verdict.findings]
     if options.explain:

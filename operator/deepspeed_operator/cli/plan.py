@@ -25,7 +25,7 @@ from deepspeed_operator.cli.report import Options, failed
 from deepspeed_operator.cli.rewriting import with_values
 from deepspeed_operator.cli.show import error_lines, failure_lines
 from deepspeed_operator.cli.sources import STDIN, Content, Item, read, values
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.dsconfig.versions import judge_of
 from deepspeed_operator.job.precision import Precision, decided, undecided
@@ -160,7 +160,7 @@ def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Plann
     judge = judge_of(report.version or WORKER_DEEPSPEED)
     version = judge.version if judge else WORKER_DEEPSPEED
     ranks = ranks_of(arguments, spec)
-    parallelism = Parallelism(**object_at(written, "spec", "parallelism") | present(asdict(arguments.parallelism)))
+    parallelism = ParallelDegrees(**object_at(written, "spec", "parallelism") | present(asdict(arguments.parallelism)))
     half = ranks.device.half if ranks.device is not None else Precision.BF16
     config, left = decided(batch.config, half, chosen), undecided(batch.config)
     setup = setup_of(config, world.size, version, parallelism)

@@ -9,7 +9,7 @@ from deepspeed_operator.cli.planned import Estimate, Offer, Planned
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.job.units import GIB
-from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Shares
+from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Speedups
 from deepspeed_operator.plan.advice.candidates import Change
 from deepspeed_operator.plan.memory.fit import Fit
 from deepspeed_operator.plan.traffic.collectives import Term
@@ -147,7 +147,7 @@ def _word(estimate: Estimate) -> str:
     return "fits" if estimate.fits is Fit.YES else "too large"
 
 
-def _share_line(shares: Shares, planned: Planned) -> str:
+def _share_line(shares: Speedups, planned: Planned) -> str:
     now = planned.now.plan
     return (
         f"Beside stage 0 without accumulation: ×{shares.both:.2f} samples/s, of which ×{shares.accumulation:.2f} by "

@@ -14,7 +14,7 @@ from deepspeed_operator.plan.advice.alternatives import (
     Alternative,
     Circumstances,
     Plan,
-    Shares,
+    Speedups,
     advice,
     advise_numbers,
     alternative,
@@ -28,7 +28,7 @@ from deepspeed_operator.plan.advice.smallest_change import Remedy, smallest_chan
 from deepspeed_operator.plan.memory.case import Case, Missing, plan_memory
 from deepspeed_operator.plan.memory.fit import ERROR, Fit, MemoryFit, is_whole
 from deepspeed_operator.plan.memory.host import host_memory
-from deepspeed_operator.plan.memory.sizes import Item
+from deepspeed_operator.plan.memory.sizes import MemoryItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Estimate:
 
     plan: Plan
     fit: MemoryFit | None
-    pod: tuple[Item, ...]
+    pod: tuple[MemoryItem, ...]
 
     @property
     def fits(self) -> Fit:
@@ -128,7 +128,7 @@ class Planned:
         return self._advice.uncounted
 
     @cached_property
-    def shares(self) -> Shares | None:
+    def shares(self) -> Speedups | None:
         return shares(self.job.config, self.now.plan, self.job.around)
 
     @property

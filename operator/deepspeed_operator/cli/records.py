@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.cli.places import Span
-from deepspeed_operator.cli.report import Failure, Placed, Report
-from deepspeed_operator.cli.sources import Source
+from deepspeed_operator.cli.report import InputFailure, Placed, Report
+from deepspeed_operator.cli.sources import SourceText
 
 FORMAT: Final = 1
 
 
-def record(reports: Sequence[Report], failures: Sequence[Failure]) -> dict[str, Any]:
+def record(reports: Sequence[Report], failures: Sequence[InputFailure]) -> dict[str, Any]:
     """Return everything that was found as plain data."""
     counts = {level.value: sum(report.count(level) for report in reports) for level in Level}
     return {
@@ -41,7 +41,7 @@ def _finding(placed: Placed) -> dict[str, Any]:
     return {**placed.finding.model_dump(mode="json", by_alias=True), "locations": locations}
 
 
-def _location(source: Source, span: Span) -> dict[str, Any]:
+def _location(source: SourceText, span: Span) -> dict[str, Any]:
     (line, column), (end_line, end_column) = source.text.place(span[0]), source.text.place(span[1])
     return {
         "file": source.name,
@@ -52,7 +52,7 @@ def _location(source: Source, span: Span) -> dict[str, Any]:
     }
 
 
-def _failure(failure: Failure) -> dict[str, Any]:
+def _failure(failure: InputFailure) -> dict[str, Any]:
     line, column = None, None
     if failure.source is not None and failure.position is not None:
         line, column = (number + 1 for number in failure.source.text.place(failure.position))

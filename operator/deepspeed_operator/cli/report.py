@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from deepspeed_operator.api.status import Batch, Finding, Level, World
 from deepspeed_operator.cli.places import Span, span_at
-from deepspeed_operator.cli.sources import Item, PlacedUnreadable, Source
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.cli.sources import Item, PlacedUnreadable, SourceText
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.tree import Problem, Unreadable, path_at
 
 
@@ -21,7 +21,7 @@ class Options:
     launcher: str | None = None
     python: str | None = None
     explain: bool = False
-    parallelism: Parallelism = field(default_factory=Parallelism)
+    parallelism: ParallelDegrees = field(default_factory=ParallelDegrees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Placed:
 
     finding: Finding
     spans: tuple[Span, ...]
-    source: Source  # of the places: a job's configuration may stand in another file
+    source: SourceText  # of the places: a job's configuration may stand in another file
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,20 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class InputFailure:
     """Why a file is no configuration at all."""
 
     name: str
     message: str
     fix: str
-    source: Source | None = None
+    source: SourceText | None = None
     position: int | None = None
 
 
-def failed(name: str, error: Unreadable) -> Failure:
+def failed(name: str, error: Unreadable) -> InputFailure:
     """Return why the file of this name is no configuration."""
     source = error.source if isinstance(error, PlacedUnreadable) else None
-    return Failure(name, error.message, error.fix, source, error.position)
+    return InputFailure(name, error.message, error.fix, source, error.position)
 
 
 def placed(item: Item, finding: Finding) -> Placed:
@@ -76,7 +76,7 @@ def problems(item: Item) -> list[Placed]:
     return [problem_at(path_at(item.root, each.spans[-1][0]), each, item.source) for each in item.problems]
 
 
-def problem_at(path: str, problem: Problem, source: Source, spans: tuple[Span, ...] | None = None) -> Placed:
+def problem_at(path: str, problem: Problem, source: SourceText, spans: tuple[Span, ...] | None = None) -> Placed:
     """Return a problem of the text as a finding; `spans` are those in the file, where the text is only part of it."""
     finding = Finding(level=Level.ERROR, path=path, message=problem.message, fix=problem.fix)
     return Placed(finding, spans or problem.spans, source)

@@ -7,8 +7,8 @@ from typing import Final
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.cli.paint import Colour, columns, painted
 from deepspeed_operator.cli.places import Span
-from deepspeed_operator.cli.report import Failure, Placed, Report
-from deepspeed_operator.cli.sources import Source
+from deepspeed_operator.cli.report import InputFailure, Placed, Report
+from deepspeed_operator.cli.sources import SourceText
 from deepspeed_operator.dsconfig.wording import plural
 
 _COLOURS: Final[dict[Level, Colour]] = {Level.ERROR: "red", Level.WARNING: "yellow", Level.ADVICE: "cyan"}
@@ -35,7 +35,7 @@ def error_lines(report: Report) -> Iterator[str]:
             yield from _finding_lines(placed, report.item.source)
 
 
-def failure_lines(failure: Failure) -> Iterator[str]:
+def failure_lines(failure: InputFailure) -> Iterator[str]:
     """Yield the lines about a file that is no configuration."""
     where = failure.name
     if failure.source is not None and failure.position is not None:
@@ -46,7 +46,7 @@ def failure_lines(failure: Failure) -> Iterator[str]:
         yield from _excerpt(failure.source, (failure.position, failure.position + 1), "red")
 
 
-def summary_line(reports: Sequence[Report], failures: Sequence[Failure]) -> str:
+def summary_line(reports: Sequence[Report], failures: Sequence[InputFailure]) -> str:
     """Return the last line."""
     if not reports and not failures:
         return "nothing to judge: no DeepSpeedJob and no configuration is in the files"
@@ -70,7 +70,7 @@ def _header(report: Report) -> str:
     return f"{painted(report.item.source.name, bold=True)}: {', '.join(parts)}"
 
 
-def _finding_lines(placed: Placed, source: Source) -> Iterator[str]:
+def _finding_lines(placed: Placed, source: SourceText) -> Iterator[str]:
     finding = placed.finding
     colour = _COLOURS[finding.level]
     path = f"{painted(_printable(finding.path), bold=True)}: " if finding.path else ""
@@ -82,7 +82,7 @@ def _finding_lines(placed: Placed, source: Source) -> Iterator[str]:
         yield f"  {painted('fix:', bold=True)} {_printable(finding.fix)}"
 
 
-def _excerpt(source: Source, span: Span, colour: Colour, name: str | None = None) -> Iterator[str]:
+def _excerpt(source: SourceText, span: Span, colour: Colour, name: str | None = None) -> Iterator[str]:
     number, column = source.text.place(span[0])
     line = source.text.line(number)
     end = min(column + max(span[1] - span[0], 1), max(len(line), column + 1))

@@ -28,7 +28,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A file's text, as it was written."""
 
     name: str
@@ -40,7 +40,7 @@ class Source:
 class Item:
     """A DeepSpeedJob, or a configuration by itself, and where it stands."""
 
-    source: Source
+    source: SourceText
     root: Node
     problems: tuple[Problem, ...]
     is_job: bool
@@ -54,7 +54,7 @@ class Item:
 class Content:
     """What a file has for us."""
 
-    source: Source
+    source: SourceText
     items: list[Item] = field(default_factory=list[Item])
     config_maps: dict[tuple[str, str], Node] = field(default_factory=dict[tuple[str, str], Node])
     others: int = 0
@@ -73,7 +73,7 @@ def read(name: str) -> Content:
     return content_of(source_of(name, text))
 
 
-def source_of(name: str, text: str) -> Source:
+def source_of(name: str, text: str) -> SourceText:
     """Return the source, its format told by the name, else by how the text begins."""
     suffix = PurePath(name).suffix.lower()
     if suffix in {".yaml", ".yml"}:
@@ -82,10 +82,10 @@ def source_of(name: str, text: str) -> Source:
         chosen = Format.JSON
     else:
         chosen = Format.YAML if _MANIFEST.search(text) else Format.JSON
-    return Source(name, Text(text), chosen)
+    return SourceText(name, Text(text), chosen)
 
 
-def content_of(source: Source) -> Content:
+def content_of(source: SourceText) -> Content:
     """Sort the documents of a source."""
     if not source.text.content.strip():
         raise PlacedUnreadable(source, Unreadable("the file is empty", fix=_WRITE))
@@ -102,7 +102,7 @@ def content_of(source: Source) -> Content:
     return content
 
 
-def _documents(source: Source) -> list[Document]:
+def _documents(source: SourceText) -> list[Document]:
     if source.format is Format.JSON:
         return [parse_hjson(source.text.content)]
     # JSON is answered sooner without a YAML library.
@@ -114,7 +114,7 @@ def _documents(source: Source) -> list[Document]:
 class PlacedUnreadable(Unreadable):
     """An Unreadable whose position is one in this source."""
 
-    def __init__(self, source: Source, error: Unreadable) -> None:
+    def __init__(self, source: SourceText, error: Unreadable) -> None:
         super().__init__(error.message, error.position, error.fix)
         self.source = source
 

@@ -14,7 +14,7 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import State
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.api.untyped import Json, object_at, objects_at
-from deepspeed_operator.cli.agents import Agents, state_of
+from deepspeed_operator.cli.agents import LocalAgents, state_of
 from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devices, divided
 from deepspeed_operator.cli.paint import Colour, painted
 from deepspeed_operator.dsconfig.wording import plural
@@ -50,7 +50,7 @@ def train(attempt: Attempt, verdict: Judgement, directory: Directory, token: str
     world, port = attempt.world, attempt.ports.agent
     where = f"{world.nodes} × {plural(world.slots_per_node, 'rank')} on this machine, in {directory.root}"
     _say(State.STARTING, f"{where}; agents on 127.0.0.1 and up, port {port}")
-    agents = Agents(environments)
+    agents = LocalAgents(environments)
     live = _Live(attempt, verdict, environments, token)
     agents.wait(live.look)
     words = _last_words(directory)
@@ -212,7 +212,7 @@ def _transport_lines(spec: DeepSpeedJobSpec, transport: Transport) -> Iterator[s
         yield f"{painted('warning', 'yellow')}: {found}"
 
 
-def _failed(live: _Live, attempt: Attempt, directory: Directory, agents: Agents, seconds: float) -> int:
+def _failed(live: _Live, attempt: Attempt, directory: Directory, agents: LocalAgents, seconds: float) -> int:
     """Say why and what to do, and return the code to end with."""
     nodes, codes = range(attempt.world.nodes), [process.returncode for process in agents.processes]
     said = [_message(directory, index) for index in nodes]

@@ -9,7 +9,7 @@ from deepspeed_operator.cli import degrees
 from deepspeed_operator.cli.arguments import version_number, within
 from deepspeed_operator.cli.configurations import judged_configuration
 from deepspeed_operator.cli.records import record
-from deepspeed_operator.cli.report import Failure, Options, Report, failed
+from deepspeed_operator.cli.report import InputFailure, Options, Report, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
 from deepspeed_operator.cli.sources import Content, Item, read
 from deepspeed_operator.dsconfig.tree import Unreadable
@@ -72,10 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_code(reports, failures, strict=arguments.strict)
 
 
-def examined(names: list[str], options: Options) -> tuple[list[Report], list[Failure]]:
+def examined(names: list[str], options: Options) -> tuple[list[Report], list[InputFailure]]:
     """Return what is to be said of the files."""
     contents: list[Content] = []
-    failures: list[Failure] = []
+    failures: list[InputFailure] = []
     for name in dict.fromkeys(names):
         try:
             contents.append(read(name))
@@ -99,7 +99,7 @@ def _judged(item: Item, contents: list[Content], options: Options) -> Report:
     return judged_job(item, contents, options)
 
 
-def exit_code(reports: list[Report], failures: list[Failure], *, strict: bool) -> int:
+def exit_code(reports: list[Report], failures: list[InputFailure], *, strict: bool) -> int:
     """Return how the command ends."""
     if failures:
         return UNREADABLE
@@ -107,7 +107,7 @@ def exit_code(reports: list[Report], failures: list[Failure], *, strict: bool) -
     return WITH_ERRORS if any(report.count(level) for report in reports for level in counted) else FINE
 
 
-def _print(reports: list[Report], failures: list[Failure]) -> None:
+def _print(reports: list[Report], failures: list[InputFailure]) -> None:
     for failure in failures:
         print(*failure_lines(failure), "", sep="\n")
     for report in reports:

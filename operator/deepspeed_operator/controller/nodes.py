@@ -8,7 +8,7 @@ from time import monotonic
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.resources import NODES, Json
-from deepspeed_operator.job.node_selection import Node
+from deepspeed_operator.job.node_selection import LabelledNode
 from deepspeed_operator.reconcile.admission.gpu_lookup import NODES_REREAD
 
 _log = logging.getLogger(__name__)
@@ -20,11 +20,11 @@ class NodeLabels:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._listing = asyncio.Lock()
-        self._nodes: tuple[Node, ...] = ()
+        self._nodes: tuple[LabelledNode, ...] = ()
         self._listed_at: float | None = None
         self._forbidden = False
 
-    async def all(self) -> tuple[Node, ...]:
+    async def all(self) -> tuple[LabelledNode, ...]:
         """Return all nodes, as they were minutes ago at most; none where that cannot be known."""
         async with self._listing:
             if self._listed_at is None or timedelta(seconds=monotonic() - self._listed_at) >= NODES_REREAD:
@@ -32,8 +32,8 @@ class NodeLabels:
                 self._listed_at = monotonic()
             return self._nodes
 
-    async def _list(self) -> tuple[Node, ...]:
-        found: list[Node] = []
+    async def _list(self) -> tuple[LabelledNode, ...]:
+        found: list[LabelledNode] = []
         try:
             async for page in self._client.pages(NODES, None, _labelled, metadata=True):
                 found += page["items"]
@@ -47,5 +47,5 @@ class NodeLabels:
         return tuple(found)
 
 
-def _labelled(item: Json) -> Node:
-    return Node(item["metadata"]["name"], item["metadata"].get("labels", {}))
+def _labelled(item: Json) -> LabelledNode:
+    return LabelledNode(item["metadata"]["name"], item["metadata"].get("labels", {}))

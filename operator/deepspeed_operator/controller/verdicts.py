@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.judges import ExceededError, Judges
-from deepspeed_operator.dsconfig.judgement import Circumstances, judge
+from deepspeed_operator.dsconfig.judgement import JudgementContext, judge
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.plan.advice.forecast import Foreseen, foreseen
 from deepspeed_operator.reconcile.actions import ForeseePlan, JudgeRun
@@ -64,7 +64,7 @@ class Verdicts:
 
 def prepare() -> None:
     """Load what judging needs, so that no job's budget pays for it: the schema of each DeepSpeed version."""
-    judge({"train_micro_batch_size_per_gpu": 1}, Circumstances(1))
+    judge({"train_micro_batch_size_per_gpu": 1}, JudgementContext(1))
 
 
 def foreseen_plan(asked: ForeseePlan) -> Foreseen | None:

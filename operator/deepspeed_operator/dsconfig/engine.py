@@ -9,7 +9,7 @@ from typing import Final
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.intent import intended, written_instead
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
 from deepspeed_operator.dsconfig.offload import offload_notes
 from deepspeed_operator.dsconfig.optimizers import optimizer_notes
 from deepspeed_operator.dsconfig.schedulers import scheduler_notes
@@ -53,7 +53,7 @@ def engine_notes(setup: Setup) -> Iterator[Note]:
 
 
 def refused(path: Path, rule: str, message: str, fix: str) -> Note:
-    return error(path, rule, message, fix, Phase.ENGINE)
+    return error(path, rule, message, fix, CheckPhase.ENGINE)
 
 
 def _precision(setup: Setup) -> Iterator[Note]:

@@ -14,8 +14,8 @@ from deepspeed_operator.dsconfig.credentials import credential_notes
 from deepspeed_operator.dsconfig.engine import engine_notes
 from deepspeed_operator.dsconfig.ignored import ignored_notes
 from deepspeed_operator.dsconfig.misspelt import misspelt
-from deepspeed_operator.dsconfig.notes import Note, Phase, advice, warning
-from deepspeed_operator.dsconfig.parallelism import Division, Parallelism, divide, worlds
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note, advice, warning
+from deepspeed_operator.dsconfig.parallelism import Division, ParallelDegrees, divide, worlds
 from deepspeed_operator.dsconfig.schema import Schema, schema_of
 from deepspeed_operator.dsconfig.sections import IGNORED_KEY, MISSPELT, Reading
 from deepspeed_operator.dsconfig.setup import Setup
@@ -27,7 +27,7 @@ ELASTICITY: Final = "elasticity"
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class JudgementContext:
     """What a verdict depends on besides the configuration. Without a version every supported one is asked.
 
     `world`: the number of ranks; None: nobody knows, and what only some worlds are told is not told.
@@ -38,12 +38,12 @@ class Circumstances:
     world: int | None
     version: str | None = None
     accelerator: str | None = None
-    parallelism: Parallelism = field(default_factory=Parallelism)
+    parallelism: ParallelDegrees = field(default_factory=ParallelDegrees)
     integration: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VersionVerdict:
     """What a configuration comes to; `batch` is None where it contradicts itself."""
 
     notes: tuple[Note, ...]
@@ -65,7 +65,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ConfigJudgement:
     """A verdict in the words of the API. Without a configuration there is none."""
 
     batch: Batch | None
@@ -78,13 +78,15 @@ class Judgement:
         return tuple(finding for finding in self.findings if finding.level is Level.ERROR)
 
 
-def judge(config: Mapping[str, Any] | None, circumstances: Circumstances, where: str = "spec.dsConfig") -> Judgement:
+def judge(
+    config: Mapping[str, Any] | None, circumstances: JudgementContext, where: str = "spec.dsConfig"
+) -> ConfigJudgement:
     """Judge a configuration; `where` is the path of its source in the job. None: the program builds it in code."""
     if config is None:
-        return Judgement(None, ())
+        return ConfigJudgement(None, ())
     verdict = validate(config, circumstances)
     divided = {"divisor": verdict.division.divisor, "samples_per_step": verdict.samples_per_step}
-    return Judgement(
+    return ConfigJudgement(
         batch=verdict.batch.model_copy(update=divided) if verdict.batch is not None else None,
         findings=tuple(note.finding(where) for note in verdict.notes),
         data_parallel=verdict.division.shards,
@@ -92,7 +94,7 @@ def judge(config: Mapping[str, Any] | None, circumstances: Circumstances, where:
     )
 
 
-def validate(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+def validate(config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
     """Say everything there is to say about a configuration, the gravest first."""
     if circumstances.world is None:
         return _in_any_world(config, circumstances)
@@ -106,7 +108,7 @@ def validate(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict
     return _with(verdict, (*verdict.notes, advice((), "judged-as", judge_version.remark, fix)))
 
 
-def _as_meant(schema: Schema, config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+def _as_meant(schema: Schema, config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
     """Judge by one version's schema; beside an error about a misspelt key, all else as if it were spelt right."""
     verdict = validate_for(schema, config, circumstances)
     errors = [note for note in verdict.notes if note.rule == MISSPELT]
@@ -120,7 +122,7 @@ def _as_meant(schema: Schema, config: Mapping[str, Any], circumstances: Circumst
     return _with(rest, (*errors, *beside))
 
 
-def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
     """Judge by one version's schema, in a world that is known."""
     assert circumstances.world is not None, "validate() asks several worlds instead"
     reading = Reading(schema, config)
@@ -143,16 +145,16 @@ def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Circu
     accumulation = derived.batch.accumulation if derived.batch is not None else None
     notes += [*auto_notes(autos, circumstances.integration), *advice_notes(setup, accumulation)]
     notes += credential_notes(config)
-    return _with(Verdict((), derived.batch, division, schema.version), _unrepeated(notes))
+    return _with(VersionVerdict((), derived.batch, division, schema.version), _unrepeated(notes))
 
 
-def _in_any_world(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+def _in_any_world(config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
     """Say what holds whatever the world: in that of one rank, and in those that the configuration's sizes fit into."""
     sizes = worlds(config, circumstances.parallelism)
     verdicts = [validate(config, replace(circumstances, world=size)) for size in sizes]
     common = set.intersection(*({(note.path, note.rule, note.level) for note in each.notes} for each in verdicts))
     notes = (note for note in verdicts[0].notes if (note.path, note.rule, note.level) in common)
-    return Verdict(tuple(notes), None, Division(None, None), verdicts[0].version)
+    return VersionVerdict(tuple(notes), None, Division(None, None), verdicts[0].version)
 
 
 def _batch(schema: Schema, config: Mapping[str, Any], division: Division) -> Derived:
@@ -172,7 +174,7 @@ def _of_a_pipeline(note: Note) -> Note:
     return replace(note, fix=note.fix + hint) if note.rule == "batch" else note
 
 
-def _by_all(config: Mapping[str, Any], circumstances: Circumstances) -> Verdict:
+def _by_all(config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
     """Without a version: what all refuse is an error; what some refuse is a warning that names them."""
     verdicts = [_as_meant(schema_of(version), config, circumstances) for version in reversed(SUPPORTED)]
     newest = verdicts[0]
@@ -191,7 +193,7 @@ def _for_versions(note: Note, versions: set[str]) -> Note:
     if len(versions) == len(SUPPORTED):
         return note
     level = Level.WARNING if note.level is Level.ERROR else note.level
-    refused = note.level is Level.ERROR and note.phase is not Phase.SILENT
+    refused = note.level is Level.ERROR and note.phase is not CheckPhase.SILENT
     who = f"DeepSpeed {ranges(versions)} rejects this" if refused else f"With DeepSpeed {ranges(versions)}"
     return replace(note, level=level, message=f"{who}: {note.message}")
 
@@ -208,5 +210,5 @@ def _unrepeated(notes: Iterable[Note]) -> tuple[Note, ...]:
     return tuple(note for note in kept.values() if note.rule not in _OF_VALUES or note.path not in refused)
 
 
-def _with(verdict: Verdict, notes: tuple[Note, ...]) -> Verdict:
+def _with(verdict: VersionVerdict, notes: tuple[Note, ...]) -> VersionVerdict:
     return replace(verdict, notes=tuple(sorted(notes, key=lambda note: _ORDER.index(note.level))))

@@ -8,7 +8,7 @@ from deepspeed_operator.api.status import Finding, Level
 Path = tuple[str | int, ...]
 
 
-class Phase(StrEnum):
+class CheckPhase(StrEnum):
     """Where DeepSpeed meets it: while it reads the configuration, when its engine starts, or never by itself."""
 
     CONFIG = "config"
@@ -25,22 +25,22 @@ class Note:
     rule: str
     message: str
     fix: str = ""
-    phase: Phase = Phase.CONFIG
+    phase: CheckPhase = CheckPhase.CONFIG
 
     def finding(self, where: str) -> Finding:
         return Finding(level=self.level, path=written(self.path, where), message=self.message, fix=self.fix)
 
 
-def error(path: Path, rule: str, message: str, fix: str, phase: Phase = Phase.CONFIG) -> Note:
+def error(path: Path, rule: str, message: str, fix: str, phase: CheckPhase = CheckPhase.CONFIG) -> Note:
     return Note(Level.ERROR, path, rule, message, fix, phase)
 
 
 def warning(path: Path, rule: str, message: str, fix: str) -> Note:
-    return Note(Level.WARNING, path, rule, message, fix, Phase.SILENT)
+    return Note(Level.WARNING, path, rule, message, fix, CheckPhase.SILENT)
 
 
 def advice(path: Path, rule: str, message: str, fix: str) -> Note:
-    return Note(Level.ADVICE, path, rule, message, fix, Phase.SILENT)
+    return Note(Level.ADVICE, path, rule, message, fix, CheckPhase.SILENT)
 
 
 def written(path: Path, where: str = "") -> str:

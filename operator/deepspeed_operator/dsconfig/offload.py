@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.dsconfig.wording import plural
 
@@ -48,7 +48,7 @@ def _of_deepspeed(setup: Setup) -> str | None:
 
 
 def _refused(path: Path, rule: str, message: str, fix: str) -> Note:
-    return error((ZERO, *path), rule, message, fix, Phase.ENGINE)
+    return error((ZERO, *path), rule, message, fix, CheckPhase.ENGINE)
 
 
 def _nvme(setup: Setup) -> Iterator[Note]:
@@ -158,7 +158,7 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
         if setup.on(section, key) and not on_host:
             message = f"needs {ZERO}.{OPTIMIZER} with an Adam optimizer."
             fix = f"Write {ZERO}.{OPTIMIZER}: {{device: cpu}} and optimizer.type: AdamW, or remove it."
-            yield error((section, key), "offload", message, fix, Phase.ENGINE)
+            yield error((section, key), "offload", message, fix, CheckPhase.ENGINE)
 
 
 def _hierarchy(setup: Setup) -> Iterator[Note]:

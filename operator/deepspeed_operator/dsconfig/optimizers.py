@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.nearest import NearNames, nearest
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
 from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.dsconfig.wording import quoted
@@ -42,7 +42,7 @@ def optimizer_notes(setup: Setup) -> Iterator[Note]:
 
 
 def _refused(path: Path, rule: str, message: str, fix: str) -> Note:
-    return error(path, rule, message, fix, Phase.ENGINE)
+    return error(path, rule, message, fix, CheckPhase.ENGINE)
 
 
 def _unknown(setup: Setup, name: str) -> Note:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.kinds import is_digits
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
 from deepspeed_operator.dsconfig.schema import TOP, Schema
 from deepspeed_operator.dsconfig.wording import plural, quoted
 
@@ -18,7 +18,7 @@ _LARGEST_WORLD: Final = 10_000 * 1024  # a job's nodes and slots at most
 
 
 @dataclass(frozen=True, slots=True)
-class Parallelism:
+class ParallelDegrees:
     """What the script does with its ranks; None where nothing is declared."""
 
     tensor: int | None = None
@@ -43,7 +43,7 @@ class Division:
     notes: list[Note] = field(default_factory=list[Note])
 
 
-def divide(schema: Schema, config: Mapping[str, Any], world: int, declared: Parallelism) -> Division:
+def divide(schema: Schema, config: Mapping[str, Any], world: int, declared: ParallelDegrees) -> Division:
     """Divide the ranks as this version does it for this configuration and script."""
     notes: list[Note] = []
     # A section that a version does not read divides nothing; it is told as ignored.
@@ -75,7 +75,7 @@ def divide(schema: Schema, config: Mapping[str, Any], world: int, declared: Para
     return Division(divisor, shards, tensor, pipeline, sequence, expert, notes)
 
 
-def worlds(config: Mapping[str, Any], declared: Parallelism) -> tuple[int, ...]:
+def worlds(config: Mapping[str, Any], declared: ParallelDegrees) -> tuple[int, ...]:
     """Return worlds into which the sizes that are written fit, each by itself and all together; first that of one rank.
 
     What is a finding in all of them is one in every world: none of the sizes is too large or no divisor in each.
@@ -145,7 +145,7 @@ def _indivisible(path: Path, world: int, sizes: Mapping[str, int]) -> Note:
     factors = " × ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
     message = f"the world's {plural(world, 'rank')} cannot be divided by {factors}."
     fix = "Choose nodes × slotsPerNode as a multiple of that product."
-    return error(path, "indivisible", message, fix, Phase.ENGINE)
+    return error(path, "indivisible", message, fix, CheckPhase.ENGINE)
 
 
 def _part_of_a_rank(world: int, size: int) -> Note:
@@ -159,7 +159,9 @@ def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
     data, sequence = config.get(DATA), config.get(SEQUENCE)
     if DATA in config and type(sequence) is int and not (type(data) is int and data > 0):
         message = f"must be a whole number above 0, not {quoted(data)}: DeepSpeed makes a mesh of it."
-        return [error((DATA,), "type", message, f"Write {DATA}: {max(world // max(sequence, 1), 1)}.", Phase.ENGINE)]
+        return [
+            error((DATA,), "type", message, f"Write {DATA}: {max(world // max(sequence, 1), 1)}.", CheckPhase.ENGINE)
+        ]
     if type(data) is not int or type(sequence) is not int or data * sequence == world:
         return []
     message = f"{DATA} {data} × {SEQUENCE} {sequence} is {data * sequence}, and the world has {plural(world, 'rank')}."
@@ -168,13 +170,13 @@ def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
         if sequence > 0 and world % sequence == 0
         else "Write sizes that multiply."
     )
-    return [error((DATA,), "mesh", message, fix, Phase.ENGINE)]
+    return [error((DATA,), "mesh", message, fix, CheckPhase.ENGINE)]
 
 
 def _experts(ranks: int, expert: int, config: Mapping[str, Any]) -> Note:
     path: Path = ("expert_parallel", "autoep_size") if _auto_expert(config) else ()
     message = f"experts over {expert} ranks do not fit into {plural(ranks, 'rank')}."
-    return error(path, "indivisible", message, "Choose a size that divides the ranks.", Phase.ENGINE)
+    return error(path, "indivisible", message, "Choose a size that divides the ranks.", CheckPhase.ENGINE)
 
 
 def _sequence_alone(size: int, world: int) -> Note:

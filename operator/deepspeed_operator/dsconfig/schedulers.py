@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.nearest import NearNames, nearest
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.torch_schedulers import torch_scheduler_notes, wrapper
 from deepspeed_operator.dsconfig.wording import quoted
@@ -89,4 +89,4 @@ def _texts(name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def _refused(path: Path, rule: str, message: str, fix: str) -> Note:
-    return error(("scheduler", *path), rule, message, fix, Phase.ENGINE)
+    return error(("scheduler", *path), rule, message, fix, CheckPhase.ENGINE)

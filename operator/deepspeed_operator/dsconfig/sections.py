@@ -12,7 +12,7 @@ from deepspeed_operator.dsconfig.intent import intended, written_instead
 from deepspeed_operator.dsconfig.kinds import OBJECT, accepted_words, kind_of
 from deepspeed_operator.dsconfig.misspelt import misspelt
 from deepspeed_operator.dsconfig.nearest import NearNames, misplaced_or_nearest
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning, written
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning, written
 from deepspeed_operator.dsconfig.schema import TOP, Key, Schema, Section
 from deepspeed_operator.dsconfig.strict import Coerced, read_model
 from deepspeed_operator.dsconfig.wording import quoted
@@ -123,7 +123,7 @@ class Reading:
         if meant is not None:
             message = f"DeepSpeed does not read this key, and would train without {meant}, which it is nearest to."
             fix = f"Write {meant}. If it is a key of your own program, rename it."
-            self.notes.append(Note(Level.ERROR, path, MISSPELT, message, fix, Phase.SILENT))
+            self.notes.append(Note(Level.ERROR, path, MISSPELT, message, fix, CheckPhase.SILENT))
             return
         hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1]), self.near)
         message = f"DeepSpeed does not read this key: it is silently ignored{hint}."

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from deepspeed_operator.dsconfig.nearest import NearNames
-from deepspeed_operator.dsconfig.notes import Note, Path, Phase, error, warning
+from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
 from deepspeed_operator.dsconfig.setup import Setup
 
 OWN: Final = "WarmupLR, WarmupDecayLR, WarmupCosineLR or OneCycle"
@@ -86,4 +86,4 @@ def _unknown(name: str, key: str, close: str | None) -> Note:
 
 
 def _refused(path: Path, rule: str, message: str, fix: str) -> Note:
-    return error(("scheduler", *path), rule, message, fix, Phase.ENGINE)
+    return error(("scheduler", *path), rule, message, fix, CheckPhase.ENGINE)

@@ -9,7 +9,7 @@ from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.job.accelerators import ACCELERATORS, NVIDIA_GPU, accelerator_limits, accelerator_of, whole
 from deepspeed_operator.job.data_sheets import DEVICES, Device
-from deepspeed_operator.job.node_selection import INSTANCE_TYPE, Demand, Node, demand_of
+from deepspeed_operator.job.node_selection import INSTANCE_TYPE, Demand, LabelledNode, demand_of
 from deepspeed_operator.job.provenance import Source
 from deepspeed_operator.job.trainer import trainer_of
 from deepspeed_operator.job.world import world_of
@@ -147,12 +147,12 @@ class Wanted:
         """Whether a slot is a GPU, not a part of one."""
         return self.resource == NVIDIA_GPU
 
-    def kinds(self, nodes: Iterable[Node]) -> tuple[Gpu, ...]:
+    def kinds(self, nodes: Iterable[LabelledNode]) -> tuple[Gpu, ...]:
         """Return the kinds of GPUs of such nodes, the smallest first; nodes without a word of a GPU have none."""
         found = {self._kind(node.labels) for node in nodes if self._has_room(node) and self.demand.admits(node)}
         return tuple(sorted(kind for kind in found if kind is not None))
 
-    def _has_room(self, node: Node) -> bool:
+    def _has_room(self, node: LabelledNode) -> bool:
         count = whole(node.labels.get(f"{self.resource}.count"))
         return count is None or count >= self.slots
 

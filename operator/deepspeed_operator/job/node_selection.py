@@ -12,7 +12,7 @@ _NAME: Final = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class LabelledNode:
     name: str
     labels: Mapping[str, str]
 
@@ -46,13 +46,13 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class NodeSelectorTerm:
     """A NodeSelectorTerm; an empty one matches no node."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
-    def holds(self, node: Node) -> bool:
+    def holds(self, node: LabelledNode) -> bool:
         if not self.labels and not self.fields:
             return False
         field = {_NAME: node.name}
@@ -64,9 +64,9 @@ class Demand:
     """What a template demands of a node: all of the selector, and one of the terms where there are any."""
 
     selector: tuple[Requirement, ...] = ()
-    terms: tuple[Term, ...] | None = None
+    terms: tuple[NodeSelectorTerm, ...] | None = None
 
-    def admits(self, node: Node) -> bool:
+    def admits(self, node: LabelledNode) -> bool:
         selected = all(each.holds(node.labels) for each in self.selector)
         return selected and (self.terms is None or any(term.holds(node) for term in self.terms))
 
@@ -82,7 +82,7 @@ def demand_of(template: Json | None) -> Demand:
     selector = object_at(template, "spec", "nodeSelector").items()
     required = object_at(template, "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     terms = tuple(
-        Term(_requirements(term, "matchExpressions"), _requirements(term, "matchFields"))
+        NodeSelectorTerm(_requirements(term, "matchExpressions"), _requirements(term, "matchFields"))
         for term in objects_at(required, "nodeSelectorTerms")
     )
     wanted = tuple(Requirement(label, "In", (str(value),)) for label, value in selector)

@@ -2,7 +2,7 @@
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import World
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.job.accelerators import accelerator_limits, whole
 from deepspeed_operator.job.trainer import trainer_of
 
@@ -14,9 +14,9 @@ def world_of(spec: DeepSpeedJobSpec) -> World:
     return World(nodes=spec.nodes, slots_per_node=slots, size=size, data_parallel=size)
 
 
-def declared_parallelism(spec: DeepSpeedJobSpec) -> Parallelism:
+def declared_parallelism(spec: DeepSpeedJobSpec) -> ParallelDegrees:
     """Return what the job says about how its script divides ranks."""
-    return Parallelism(**spec.parallelism.model_dump()) if spec.parallelism is not None else Parallelism()
+    return ParallelDegrees(**spec.parallelism.model_dump()) if spec.parallelism is not None else ParallelDegrees()
 
 
 def accelerator_slots(spec: DeepSpeedJobSpec) -> int:

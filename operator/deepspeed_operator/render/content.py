@@ -9,8 +9,8 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.job.accelerators import accelerator_of, default_resource, library_of
-from deepspeed_operator.job.network.guard import preflight_bandwidth, required_fabric
-from deepspeed_operator.job.network.profile import profile_of
+from deepspeed_operator.job.fabric.guard import preflight_bandwidth, required_fabric
+from deepspeed_operator.job.fabric.profile import profile_of
 from deepspeed_operator.job.ports import Ports
 from deepspeed_operator.render.network_variables import environment
 

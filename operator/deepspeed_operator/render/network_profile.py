@@ -4,8 +4,8 @@ from typing import Any
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
-from deepspeed_operator.job.network.profile import Profile, profile_of
-from deepspeed_operator.job.network.resources import missing_resources
+from deepspeed_operator.job.fabric.device_resources import missing_resources
+from deepspeed_operator.job.fabric.profile import Profile, profile_of
 
 
 def trainer_for(spec: DeepSpeedJobSpec, container: Json) -> Json:

@@ -3,7 +3,7 @@
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json, objects_at
 from deepspeed_operator.job.accelerators import Library
-from deepspeed_operator.job.network.profile import profile_of
+from deepspeed_operator.job.fabric.profile import profile_of
 from deepspeed_operator.job.trainer import trainer_of
 
 _NCCL = "NCCL_"

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, TypeAdapter
 
+from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.crd import structural
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString, ListMap
-from deepspeed_operator.api.spec import Model
 
 
-class Inner(Model):
+class Inner(ApiModel):
     """What all inner things are."""
 
     some_field: int = Field(default=1, description="A number.")
@@ -57,7 +57,7 @@ def test_types(annotation: Any, expected: dict[str, Any]) -> None:
 
 
 def test_references_are_inlined_and_the_fields_own_description_wins() -> None:
-    class Outer(Model):
+    class Outer(ApiModel):
         first: Inner = Field(description="The first.")
         second: Inner | None = Field(default=None, description="The second.")
         plain: Inner | None = None
@@ -72,7 +72,7 @@ def test_references_are_inlined_and_the_fields_own_description_wins() -> None:
 
 
 def test_defaults_stay_unless_they_say_nothing() -> None:
-    class Defaults(Model):
+    class Defaults(ApiModel):
         one: int = 1
         text: str = ""
         none: str | None = None
@@ -83,7 +83,7 @@ def test_defaults_stay_unless_they_say_nothing() -> None:
 
 
 def test_rules_gather_beside_the_field_and_not_in_the_shared_type() -> None:
-    class Ruled(Model):
+    class Ruled(ApiModel):
         ruled: Annotated[Inner, Cel("self.a", "first"), Cel("self.b", "second")]
         free: Inner
 

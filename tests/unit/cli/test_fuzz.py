@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deepspeed_operator.cli.records import record
-from deepspeed_operator.cli.report import Failure, Options
+from deepspeed_operator.cli.report import InputFailure, Options
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
 from deepspeed_operator.cli.sources import PlacedUnreadable, content_of, source_of
 from deepspeed_operator.cli.validate import reports_of
@@ -52,7 +52,7 @@ def test_damaged_files(name: str) -> None:
         try:
             reports, failures = reports_of([content_of(source)], Options(nodes=2)), []
         except PlacedUnreadable as error:
-            reports, failures = [], [Failure(name, error.message, error.fix, error.source, error.position)]
+            reports, failures = [], [InputFailure(name, error.message, error.fix, error.source, error.position)]
         lines = [line for report in reports for line in report_lines(report)]
         lines += [line for failure in failures for line in failure_lines(failure)]
         assert summary_line(reports, failures)

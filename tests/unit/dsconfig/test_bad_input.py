@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.dsconfig.judgement import Circumstances, judge, validate
+from deepspeed_operator.dsconfig.judgement import JudgementContext, judge, validate
 from deepspeed_operator.dsconfig.schema import Schema, schema_of
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.dsconfig.versions import SUPPORTED
@@ -66,7 +66,7 @@ def test_ten_thousand_documents_are_judged_in_seconds() -> None:
     print(f"seed {seed}")
     began = time.process_time()
     for index, config in enumerate(documents(DOCUMENTS, draw)):
-        verdict = validate(config, Circumstances(draw.choice((1, 2, 8)), draw.choice(SUPPORTED)))
+        verdict = validate(config, JudgementContext(draw.choice((1, 2, 8)), draw.choice(SUPPORTED)))
         for note in verdict.notes:
             finding = note.finding("spec.dsConfig")
             json.dumps(finding.model_dump(), ensure_ascii=False).encode()
@@ -81,7 +81,7 @@ def test_each_key_takes_each_odd_value(odd: Any) -> None:
         config: Any = odd
         for key in reversed(path):
             config = {key: config}
-        assert all(note.finding("spec.dsConfig").message for note in validate(config, Circumstances(2)).notes)
+        assert all(note.finding("spec.dsConfig").message for note in validate(config, JudgementContext(2)).notes)
 
 
 def places(schema: Schema) -> Iterator[tuple[str, ...]]:
@@ -105,7 +105,7 @@ def test_a_text_is_a_configuration_or_its_errors_are_told(text: str) -> None:
     began = time.process_time()
     read = parse_config(text)
     if isinstance(read, dict):
-        judge(read, Circumstances(8, "0.19.8"))
+        judge(read, JudgementContext(8, "0.19.8"))
     else:
         assert read
         assert all(finding.message for finding in read)
@@ -126,6 +126,6 @@ def test_a_text_is_a_configuration_or_its_errors_are_told(text: str) -> None:
 )
 def test_time_grows_with_size_only(config: dict[str, Any]) -> None:
     began = time.process_time()
-    judgement = judge({"train_batch_size": 8, **config}, Circumstances(8, "0.19.8"))
+    judgement = judge({"train_batch_size": 8, **config}, JudgementContext(8, "0.19.8"))
     assert judgement.findings
     assert time.process_time() - began < 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deepspeed_operator.api.status import Batch, Level
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, KEYS, MICRO, TRAIN, Derived, derive_batch, nearest_choices
-from deepspeed_operator.dsconfig.judgement import Circumstances, judge
+from deepspeed_operator.dsconfig.judgement import JudgementContext, judge
 from deepspeed_operator.dsconfig.notes import Note
 
 sizes = st.integers(1, 200)
@@ -143,7 +143,7 @@ def test_all_wrong_keys_are_reported_at_once() -> None:
 
 @pytest.mark.parametrize(("value", "taken_for"), [(True, 1), (4.0, 4)])
 def test_what_deepspeed_takes_for_a_number_is_taken_and_pointed_out(value: object, taken_for: int) -> None:
-    judgement = judge({MICRO: value}, Circumstances(2))
+    judgement = judge({MICRO: value}, JudgementContext(2))
     assert judgement.batch == Batch(
         train=2 * taken_for, micro_per_gpu=taken_for, accumulation=1, divisor=2, samples_per_step=2 * taken_for
     )
@@ -156,7 +156,7 @@ def test_a_product_beyond_64_bits_is_refused() -> None:
     assert "beyond 64 bits" in finding.message
 
 
-WORLD = Circumstances(8)
+WORLD = JudgementContext(8)
 
 
 def test_auto_stays_open_and_is_listed() -> None:

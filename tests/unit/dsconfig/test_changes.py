@@ -6,7 +6,7 @@ import pytest
 
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.changes import CHANGES, LONG_AGO, NewDefault, Path, Refused, Removed, Renamed, Replaced
-from deepspeed_operator.dsconfig.judgement import Circumstances, validate
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.dsconfig.versions import SUPPORTED, numbers_of
 
@@ -36,7 +36,7 @@ def config_with(path: Path, value: Any) -> dict[str, Any]:
 
 
 def said(config: dict[str, Any], path: Path, version: str) -> set[Level]:
-    notes = validate(config, Circumstances(1, version)).notes
+    notes = validate(config, JudgementContext(1, version)).notes
     return {note.level for note in notes if note.path[: len(path)] == path and note.level is not Level.ADVICE}
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.notes import Phase, written
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.notes import CheckPhase, written
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.versions import SUPPORTED
 from tests.unit.dsconfig.verdicts import ADAM, BATCH, CPU_OFFLOAD, NEWEST, places, said, verdict_on
 
@@ -32,7 +32,7 @@ REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
      "scheduler.params.warmup_num_steps", "whole"),
     ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, {},
      "zero_optimization.offload_param.nvme_path", "is missing"),
-    ({"zero_optimization": {"stage": 2}}, {"parallelism": Parallelism(pipeline=2)},
+    ({"zero_optimization": {"stage": 2}}, {"parallelism": ParallelDegrees(pipeline=2)},
      "zero_optimization.stage", "pipeline"),
     ({"prescale_gradients": True, "zero_optimization": {"stage": 2}}, {}, "prescale_gradients", "reduce_scatter"),
     ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}, {},
@@ -93,7 +93,7 @@ def test_what_the_engine_refuses_when_it_starts(
 ) -> None:
     verdict = verdict_on({**BATCH, **config}, **circumstances)
     (note,) = [note for note in verdict.notes if written(note.path) == place and note.level is Level.ERROR]
-    assert note.phase is (Phase.CONFIG if place == "aio.use_gds" else Phase.ENGINE)
+    assert note.phase is (CheckPhase.CONFIG if place == "aio.use_gds" else CheckPhase.ENGINE)
     assert words in f"{note.message} {note.fix}"
 
 
@@ -151,7 +151,7 @@ def test_what_only_old_versions_refuse(config: dict[str, Any], version: str, pla
     before, now = verdict_on({**BATCH, **config}, version=version), verdict_on({**BATCH, **config})
     assert places(before, Level.ERROR) == [place]
     assert words in said(before, place)
-    refused_now = {note.path for note in now.notes if note.phase is Phase.ENGINE and note.level is Level.ERROR}
+    refused_now = {note.path for note in now.notes if note.phase is CheckPhase.ENGINE and note.level is Level.ERROR}
     assert place not in map(written, refused_now)
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.notes import Phase, written
+from deepspeed_operator.dsconfig.notes import CheckPhase, written
 from deepspeed_operator.dsconfig.versions import SUPPORTED
-from tests.unit.dsconfig.verdicts import ADAM, BATCH, CPU_OFFLOAD, Verdict, places, said, verdict_on
+from tests.unit.dsconfig.verdicts import ADAM, BATCH, CPU_OFFLOAD, VersionVerdict, places, said, verdict_on
 
 _BF16_STATES: dict[str, Any] = {
     "enabled": True,
@@ -21,7 +21,7 @@ _INTERVALS = {"zenflow": {"select_strategy": "step", "select_interval": 2, "upda
 _SUPER = {"stage": 3, "offload_optimizer": {"super_offload": True}}
 
 
-def on_gpu(config: dict[str, Any], **circumstances: Any) -> Verdict:
+def on_gpu(config: dict[str, Any], **circumstances: Any) -> VersionVerdict:
     return verdict_on({**BATCH, **config}, world=1, accelerator="cuda", **circumstances)
 
 
@@ -79,7 +79,7 @@ TRAINED: list[dict[str, Any]] = [
 def test_what_does_not_train_on_a_gpu_is_refused(config: dict[str, Any], place: str, words: str) -> None:
     verdict = on_gpu(config)
     (note,) = [note for note in verdict.notes if note.level is Level.ERROR]
-    assert (written(note.path), note.phase) == (f"zero_optimization.{place}", Phase.ENGINE)
+    assert (written(note.path), note.phase) == (f"zero_optimization.{place}", CheckPhase.ENGINE)
     assert words in f"{note.message} {note.fix}"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.judgement import Circumstances, validate
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.versions import SUPPORTED
 from tests.oracle import corpus
 from tests.unit.dsconfig.verdicts import BATCH, places, said, verdict_on
@@ -63,8 +63,8 @@ def test_what_may_be_meant_otherwise_is_not(config: dict[str, Any]) -> None:
 
 
 def test_without_a_version_it_is_an_error_if_all_versions_ignore_it() -> None:
-    assert validate({**BATCH, "zero_optimisation": {"stage": 2}}, Circumstances(8)).refused
-    only_new = validate({**BATCH, "expert_paralel": {"enabled": True}}, Circumstances(8))
+    assert validate({**BATCH, "zero_optimisation": {"stage": 2}}, JudgementContext(8)).refused
+    only_new = validate({**BATCH, "expert_paralel": {"enabled": True}}, JudgementContext(8))
     assert not only_new.refused
     assert "With DeepSpeed 0.19.2–0.19.8: DeepSpeed does not read this key" in said(only_new, "expert_paralel")
 
@@ -72,7 +72,7 @@ def test_without_a_version_it_is_an_error_if_all_versions_ignore_it() -> None:
 def test_batch_sizes_are_those_of_the_key_that_was_meant() -> None:
     right = {"train_batch_size": 56, "train_micro_batch_size_per_gpu": 4, "gradient_acumulation_steps": 7}
     for version in (None, SUPPORTED[-1]):
-        verdict = validate(right, Circumstances(2, version))
+        verdict = validate(right, JudgementContext(2, version))
         assert places(verdict, Level.ERROR) == ["gradient_acumulation_steps"]
         assert verdict.batch is not None
         assert verdict.batch.accumulation == 7
@@ -83,7 +83,7 @@ def test_batch_sizes_are_those_of_the_key_that_was_meant() -> None:
 
 
 def test_what_some_versions_lose_without_a_key_is_said_once() -> None:
-    verdict = validate({**BATCH, "gradient_cliping": 1.0}, Circumstances(8))
+    verdict = validate({**BATCH, "gradient_cliping": 1.0}, JudgementContext(8))
     assert places(verdict, Level.WARNING) == ["gradient_cliping"]
     assert "With DeepSpeed 0.15.4–0.19.2" in said(verdict, "gradient_cliping")
 
@@ -107,5 +107,5 @@ def test_no_key_of_a_configuration_is_taken_for_one_but_where_it_was_misspelt_fo
 
 
 def misspelt(config: dict[str, Any]) -> list[str]:
-    notes = [note for version in SUPPORTED for note in validate(config, Circumstances(8, version)).notes]
+    notes = [note for version in SUPPORTED for note in validate(config, JudgementContext(8, version)).notes]
     return [f"{note.path}" for note in notes if note.rule == "misspelt"]

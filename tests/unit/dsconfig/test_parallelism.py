@@ -7,19 +7,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.judgement import Circumstances, Verdict, validate
+from deepspeed_operator.dsconfig.judgement import JudgementContext, VersionVerdict, validate
 from deepspeed_operator.dsconfig.notes import written
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 
 VERSION = "0.19.8"
 factors = st.integers(1, 4)
 
 
-def verdict_on(config: dict[str, Any], world: int, parallelism: Parallelism | None = None) -> Verdict:
-    return validate(config, Circumstances(world, VERSION, parallelism=parallelism or Parallelism()))
+def verdict_on(config: dict[str, Any], world: int, parallelism: ParallelDegrees | None = None) -> VersionVerdict:
+    return validate(config, JudgementContext(world, VERSION, parallelism=parallelism or ParallelDegrees()))
 
 
-def errors(verdict: Verdict) -> list[str]:
+def errors(verdict: VersionVerdict) -> list[str]:
     return [written(note.path) for note in verdict.notes if note.level is Level.ERROR]
 
 
@@ -30,16 +30,16 @@ def test_ranks_are_shards_times_what_the_script_splits(
     tensor, pipeline, sequence = split
     world = tensor * pipeline * sequence * shards
     config = {"train_micro_batch_size_per_gpu": micro, "gradient_accumulation_steps": accumulation}
-    verdict = verdict_on(config, world, Parallelism(tensor, pipeline, sequence))
+    verdict = verdict_on(config, world, ParallelDegrees(tensor, pipeline, sequence))
     assert verdict.division.divisor == verdict.division.shards == shards
     assert verdict.batch is not None
     assert verdict.batch.train is not None
     assert verdict.batch.train == verdict.samples_per_step == micro * accumulation * shards
     # What it derives, it accepts when it is written down; and nothing else.
     whole = {**config, "train_batch_size": verdict.batch.train}
-    assert not verdict_on(whole, world, Parallelism(tensor, pipeline, sequence)).refused
+    assert not verdict_on(whole, world, ParallelDegrees(tensor, pipeline, sequence)).refused
     other = {**config, "train_batch_size": verdict.batch.train + 1}
-    assert errors(verdict_on(other, world, Parallelism(tensor, pipeline, sequence))) == ["train_batch_size"]
+    assert errors(verdict_on(other, world, ParallelDegrees(tensor, pipeline, sequence))) == ["train_batch_size"]
 
 
 @given(st.integers(2, 8), st.integers(1, 8), st.integers(1, 8))
@@ -66,7 +66,7 @@ def test_sequences_that_nobody_shares_are_no_reason_for_a_warning() -> None:
 
 def test_tensor_parallelism_of_the_script_divides_the_ranks() -> None:
     config = {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2}
-    assert verdict_on(config, 8, Parallelism(tensor=2)).division.divisor == 4
+    assert verdict_on(config, 8, ParallelDegrees(tensor=2)).division.divisor == 4
 
 
 def test_sequence_parallelism_in_the_configuration_alone_leaves_the_data_loader_at_all_ranks() -> None:
@@ -75,14 +75,14 @@ def test_sequence_parallelism_in_the_configuration_alone_leaves_the_data_loader_
     assert verdict.batch is not None
     assert (verdict.batch.train, verdict.samples_per_step) == (4, 8)
     assert {note.rule for note in verdict.notes} >= {"sequence-alone", "samples"}
-    declared = verdict_on(config, 2, Parallelism(sequence=2))
+    declared = verdict_on(config, 2, ParallelDegrees(sequence=2))
     assert declared.samples_per_step == 4
     assert not declared.notes
 
 
 def test_versions_that_do_not_read_it_ignore_sequence_parallelism() -> None:
     config = {"train_micro_batch_size_per_gpu": 4, "sequence_parallel_size": 2}
-    verdict = validate(config, Circumstances(2, "0.15.4"))
+    verdict = validate(config, JudgementContext(2, "0.15.4"))
     assert verdict.division.divisor == 2
     assert "sequence_parallel_size" in [written(note.path) for note in verdict.notes]
 
@@ -90,17 +90,17 @@ def test_versions_that_do_not_read_it_ignore_sequence_parallelism() -> None:
 @pytest.mark.parametrize(
     ("config", "declared", "place"),
     [
-        ({"tensor_parallel": {"autotp_size": 2}}, Parallelism(tensor=4), "tensor_parallel.autotp_size"),
-        ({"sequence_parallel_size": 2}, Parallelism(sequence=4), "sequence_parallel_size"),
+        ({"tensor_parallel": {"autotp_size": 2}}, ParallelDegrees(tensor=4), "tensor_parallel.autotp_size"),
+        ({"sequence_parallel_size": 2}, ParallelDegrees(sequence=4), "sequence_parallel_size"),
         (
             {"expert_parallel": {"enabled": True, "autoep_size": 2}},
-            Parallelism(expert=4),
+            ParallelDegrees(expert=4),
             "expert_parallel.autoep_size",
         ),
     ],
 )
 def test_a_declaration_that_contradicts_the_configuration_is_an_error(
-    config: dict[str, Any], declared: Parallelism, place: str
+    config: dict[str, Any], declared: ParallelDegrees, place: str
 ) -> None:
     verdict = verdict_on({"train_micro_batch_size_per_gpu": 1, **config}, 8, declared)
     assert place in errors(verdict)
@@ -110,7 +110,7 @@ def test_a_declaration_that_contradicts_the_configuration_is_an_error(
 @given(st.integers(1, 64), factors, factors, factors)
 def test_ranks_that_cannot_be_divided_so_are_an_error(world: int, tensor: int, pipeline: int, sequence: int) -> None:
     assume(world % (tensor * pipeline * sequence))
-    verdict = verdict_on({"train_micro_batch_size_per_gpu": 1}, world, Parallelism(tensor, pipeline, sequence))
+    verdict = verdict_on({"train_micro_batch_size_per_gpu": 1}, world, ParallelDegrees(tensor, pipeline, sequence))
     assert verdict.refused
     assert verdict.division.divisor is None
     assert verdict.batch is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.judgement import Circumstances, validate
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.dsconfig.strict import KNOWN_CHECKS
 from deepspeed_operator.dsconfig.versions import SUPPORTED
@@ -151,7 +151,7 @@ def test_a_version_between_two_is_judged_by_the_older_and_says_so() -> None:
 
 def test_without_a_version_only_what_all_refuse_is_an_error() -> None:
     config = {**BATCH, "amp": {"enabled": False}, "fp16": {"enabled": "yes, please"}, "zero_optimization": {"stage": 7}}
-    verdict = validate(config, Circumstances(8))
+    verdict = validate(config, JudgementContext(8))
     assert places(verdict, Level.ERROR) == ["zero_optimization.stage"]
     assert "DeepSpeed 0.19.8 rejects this" in said(verdict, "amp")
     assert "DeepSpeed 0.17.6–0.19.8 rejects this" in said(verdict, "fp16.enabled")
@@ -159,8 +159,8 @@ def test_without_a_version_only_what_all_refuse_is_an_error() -> None:
 
 def test_without_a_version_what_all_refuse_for_different_reasons_is_an_error_too() -> None:
     config = {**BATCH, "amp": 1, "zero_optimization": {"log_trace_cache_warnings": False}}
-    assert all(validate(config, Circumstances(8, version)).refused for version in SUPPORTED)
-    assert validate(config, Circumstances(8)).refused
+    assert all(validate(config, JudgementContext(8, version)).refused for version in SUPPORTED)
+    assert validate(config, JudgementContext(8)).refused
 
 
 def test_auto_is_listed_with_what_fills_it_in_and_never_an_error() -> None:

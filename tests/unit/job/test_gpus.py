@@ -7,7 +7,7 @@ import pytest
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.job.accelerators import NVIDIA_GPU
 from deepspeed_operator.job.gpus import declared_gpus, wanted_gpus
-from deepspeed_operator.job.node_selection import Node
+from deepspeed_operator.job.node_selection import LabelledNode
 
 PRODUCT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
 GKE, MACHINE = "cloud.google.com/gke-accelerator", "node.kubernetes.io/instance-type"
@@ -24,7 +24,7 @@ def kinds(labels: dict[str, str], limits: dict[str, Any] | None = None) -> list[
     """Return names and MiB of the GPUs of a node with these labels."""
     wanted = wanted_gpus(spec_of(limits), NVIDIA_GPU)
     assert wanted is not None
-    return [(kind.name, kind.memory // MIB) for kind in wanted.kinds([Node("node", labels)])]
+    return [(kind.name, kind.memory // MIB) for kind in wanted.kinds([LabelledNode("node", labels)])]
 
 
 @pytest.mark.parametrize(

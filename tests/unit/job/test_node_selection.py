@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from deepspeed_operator.job.node_selection import Node, demand_of
+from deepspeed_operator.job.node_selection import LabelledNode, demand_of
 
-NODE = Node("gpu-7", {"pool": "gpu", "zone": "a", "gpus": "8", "odd": "eight"})
+NODE = LabelledNode("gpu-7", {"pool": "gpu", "zone": "a", "gpus": "8", "odd": "eight"})
 
 
 def demanded(selector: Any = None, *terms: dict[str, Any]) -> Any:

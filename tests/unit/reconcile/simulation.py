@@ -10,7 +10,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Condition, ConditionType, State
 from deepspeed_operator.job.accelerators import NVIDIA_GPU
 from deepspeed_operator.job.installation import Installation
-from deepspeed_operator.job.node_selection import Node
+from deepspeed_operator.job.node_selection import LabelledNode
 from deepspeed_operator.plan.advice.forecast import Foreseen, foreseen
 from deepspeed_operator.plan.advice.recalibration import corrected
 from deepspeed_operator.reconcile.actions import (
@@ -91,7 +91,7 @@ class Simulation:
     agent: AgentReport | None = None
     reads: list[datetime] = field(default_factory=list[datetime])
     config_map_reads: list[datetime] = field(default_factory=list[datetime])
-    nodes: list[Node] | None = None  # None: the installation may not read them
+    nodes: list[LabelledNode] | None = None  # None: the installation may not read them
     node_reads: int = 0
     corrections: int = 0
     foresights: int = 0

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from deepspeed_operator.api.spec import NetworkProfile
-from deepspeed_operator.job.network.profile import Profile, profile
+from deepspeed_operator.job.fabric.profile import Profile, profile
 from tests.unit.render.test_attempt import attempt_of, trainer_of_pod
 
 
@@ -92,7 +92,7 @@ def every_environment(fabric: Profile) -> dict[str, str]:
 
 
 def test_there_is_a_file_and_a_golden_pod_for_each_profile() -> None:
-    assert {path.stem for path in (PACKAGE / "job/network/profiles").iterdir()} == set(NetworkProfile)
+    assert {path.stem for path in (PACKAGE / "job/fabric/profiles").iterdir()} == set(NetworkProfile)
     golden = [next(iter(yaml.safe_load_all(path.read_text()))) for path in GOLDEN.glob("network-*.yaml")]
     assert {job["spec"]["network"]["profile"] for job in golden} == set(NetworkProfile)
 

@@ -9,9 +9,9 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import list_at, object_at, objects_at
 from deepspeed_operator.job.accelerators import Library
-from deepspeed_operator.job.network.guard import fallbacks
-from deepspeed_operator.job.network.profile import Profile, Transport, chosen_profile, instance_type
-from deepspeed_operator.job.network.resources import is_huge, missing_resources, pages_left_out
+from deepspeed_operator.job.fabric.device_resources import is_huge, missing_resources, pages_left_out
+from deepspeed_operator.job.fabric.guard import fallbacks
+from deepspeed_operator.job.fabric.profile import FabricTransport, Profile, chosen_profile, instance_type
 from deepspeed_operator.job.node_selection import INSTANCE_TYPE
 from deepspeed_operator.job.trainer import trainer_of
 from deepspeed_operator.lint.network.remarks import advice, warning
@@ -105,7 +105,7 @@ def _unused(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[
 
 def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable]) -> Iterator[Finding]:
     """RDMA that is asked for, and then prevented."""
-    if fabric.transport is not Transport.RDMA:
+    if fabric.transport is not FabricTransport.RDMA:
         return
     disabled, net = variables.get("NCCL_IB_DISABLE"), variables.get("NCCL_NET")
     if disabled is not None and disabled.value == "1" and not fabric.environment["NCCL_NET"].startswith("AWS"):

@@ -3,10 +3,10 @@
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.job.accelerators import Library
-from deepspeed_operator.job.network.profile import profile_of
+from deepspeed_operator.job.fabric.profile import profile_of
 from deepspeed_operator.lint.network.fabric import fabric_findings
-from deepspeed_operator.lint.network.names import name_findings
 from deepspeed_operator.lint.network.traps import trap_findings
+from deepspeed_operator.lint.network.variable_names import name_findings
 from deepspeed_operator.lint.network.variables import PREFIX, variables_of
 
 

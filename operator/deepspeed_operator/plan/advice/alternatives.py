@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from deepspeed_operator.dsconfig.advice import loses_gradients
 from deepspeed_operator.dsconfig.batch import ACCUMULATION
-from deepspeed_operator.dsconfig.judgement import Circumstances as JudgedIn
-from deepspeed_operator.dsconfig.judgement import validate
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
 from deepspeed_operator.job.provenance import Fact
 from deepspeed_operator.plan.advice.candidates import Change, changed, changes, divisions
@@ -41,7 +40,7 @@ class Circumstances:
     costs: Costs
     capacity: int | None = None
     facts: tuple[Fact, ...] = ()
-    parallelism: Parallelism = field(default_factory=Parallelism)
+    parallelism: ParallelDegrees = field(default_factory=ParallelDegrees)
     timed: bool = True
 
     @property
@@ -165,7 +164,7 @@ def stages(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Itera
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class Speedups:
     """Ratios of samples a second: `accumulation`, stage 0 with it to stage 0 without; `stage`, this stage to stage 0,
     both with it; `both`, their product: this to stage 0 without. The table of docs/gpu.md has the same.
     """
@@ -176,7 +175,7 @@ class Shares:
     samples_before: int
 
 
-def shares(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Shares | None:
+def shares(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Speedups | None:
     """Return what accumulation and ZeRO each do; None where only one is used, or a time is not known."""
     if now.setup.stage == 0 or now.accumulation == 1:
         return None
@@ -190,7 +189,7 @@ def shares(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Share
     both = rate(now.setup.stage, now.accumulation)
     if plain is None or accumulated is None or both is None:
         return None
-    return Shares(accumulated / plain, both / accumulated, both / plain, now.samples // now.accumulation)
+    return Speedups(accumulated / plain, both / accumulated, both / plain, now.samples // now.accumulation)
 
 
 def advise_numbers(now: Plan) -> Change | None:
@@ -248,4 +247,6 @@ def _is_accepted(config: Mapping[str, Any], change: Change, around: Circumstance
     proposed = changed(config, change)
     if not runs(around.model, proposed):
         return False
-    return not validate(proposed, JudgedIn(around.world, around.version, parallelism=around.parallelism)).refused
+    return not validate(
+        proposed, JudgementContext(around.world, around.version, parallelism=around.parallelism)
+    ).refused

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from deepspeed_operator.plan.engine.wrappers import Wrapper, keeps_gradients
 from deepspeed_operator.plan.memory.activations import Piece
-from deepspeed_operator.plan.memory.sizes import FP32, NORM, Item, Sizes
+from deepspeed_operator.plan.memory.sizes import FP32, NORM, MemoryItem, Sizes
 
 
 class Gradients(Protocol):
@@ -169,7 +169,7 @@ class _Scattered(_Bucketed):
         return sent + (size // sizes.ranks * sizes.sums if sizes.sums != sizes.sent else 0)
 
 
-def backward(sizes: Sizes, live: tuple[int, ...], *, last: bool) -> list[Item]:
+def backward(sizes: Sizes, live: tuple[int, ...], *, last: bool) -> list[MemoryItem]:
     """Return what is there beside the states where the pass holds most.
 
     `live`: parameters that stage 3 has gathered, at each module.
@@ -184,7 +184,7 @@ def backward(sizes: Sizes, live: tuple[int, ...], *, last: bool) -> list[Item]:
         "copies in reduction",
         "gathered parameters",
     )
-    return [Item(name, size) for name, size in zip(names, best, strict=True) if size]
+    return [MemoryItem(name, size) for name, size in zip(names, best, strict=True) if size]
 
 
 _Moment = tuple[float, float, float, float, float, float]

@@ -8,7 +8,7 @@ from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Batch, World
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.versions import judge_of
 from deepspeed_operator.job.gpus import Gpus
@@ -34,7 +34,7 @@ class Case:
     accumulation: int
     world: int
     version: str
-    parallelism: Parallelism
+    parallelism: ParallelDegrees
     undecided: tuple[str, ...] = ()  # sections that config has as they are assumed to be
 
     def fit(self, capacity: int) -> MemoryFit:

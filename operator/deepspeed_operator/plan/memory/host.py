@@ -9,7 +9,7 @@ from typing import Final
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.plan.engine.wrappers import Wrapper
-from deepspeed_operator.plan.memory.sizes import FP32, Item, Sizes, sizes_of
+from deepspeed_operator.plan.memory.sizes import FP32, MemoryItem, Sizes, sizes_of
 from deepspeed_operator.plan.model.architecture import Model
 
 # Resident memory of a rank with PyTorch, DeepSpeed, CUDA and NCCL, at first and after some steps: fitted on one model.
@@ -26,40 +26,40 @@ _SECTIONS: Final = {
 }
 
 
-def host_memory(setup: Setup, model: Model, micro: int, accumulation: int, slots: int) -> tuple[Item, ...]:
+def host_memory(setup: Setup, model: Model, micro: int, accumulation: int, slots: int) -> tuple[MemoryItem, ...]:
     """Return what the pod of rank 0 with `slots` ranks holds; what data loaders and /dev/shm take comes on top."""
     sizes = sizes_of(setup, model, micro, accumulation)
     # Before the first step, stage 3 makes its part flat by way of the host.
     flat = sizes.parameters / sizes.ranks if sizes.wrapper is Wrapper.ZERO_3 and not sizes.parameters_on_host else 0
     least = _PLAIN_PROCESS if sizes.wrapper in _PLAIN else _PROCESS
     process = least if sizes.offloaded else max(least, _NEW_PROCESS + flat)
-    items = [Item("processes", process), *_offloaded(sizes)]
-    whole = [Item(item.what, item.size * slots) for item in items if item.size]
+    items = [MemoryItem("processes", process), *_offloaded(sizes)]
+    whole = [MemoryItem(item.what, item.size * slots) for item in items if item.size]
     copies = max(0, _checkpoint(sizes, slots) - (process - least) * slots)
-    return (*whole, Item(CHECKPOINT, copies))
+    return (*whole, MemoryItem(CHECKPOINT, copies))
 
 
-def _offloaded(sizes: Sizes) -> Iterator[Item]:
+def _offloaded(sizes: Sizes) -> Iterator[MemoryItem]:
     setup, part = sizes.setup, sizes.part
     optimizer, parameters = (_Pinned(setup, section) for section in _SECTIONS)
     if sizes.parameters_on_host:
-        yield Item("parameters, offloaded", parameters.size(sizes.parameters / sizes.ranks))
+        yield MemoryItem("parameters, offloaded", parameters.size(sizes.parameters / sizes.ranks))
     if not sizes.offloaded:
         return
-    yield Item("optimizer states, offloaded", part * sizes.optimizer.states)
-    yield Item("gradients in fp32", optimizer.size(part * FP32))
+    yield MemoryItem("optimizer states, offloaded", part * sizes.optimizer.states)
+    yield MemoryItem("gradients in fp32", optimizer.size(part * FP32))
     if sizes.wrapper is Wrapper.ZERO_3:
-        yield Item("parameters in fp32, offloaded", part * FP32)
-        yield Item("gradients", optimizer.size(part * sizes.sums))
-        yield Item("parameters on their way to the GPU", part * sizes.width)
+        yield MemoryItem("parameters in fp32, offloaded", part * FP32)
+        yield MemoryItem("gradients", optimizer.size(part * sizes.sums))
+        yield MemoryItem("parameters on their way to the GPU", part * sizes.width)
         return
-    yield Item("parameters in fp32, offloaded", optimizer.size(part * FP32))
-    yield Item("parameters on their way to the GPU", optimizer.size(part * sizes.width))
+    yield MemoryItem("parameters in fp32, offloaded", optimizer.size(part * FP32))
+    yield MemoryItem("parameters on their way to the GPU", optimizer.size(part * sizes.width))
     buffers = optimizer.size(sizes.largest * sizes.width)
     if _accumulates_here(sizes):
         tensors = (size for piece in sizes.activations.pieces for size in piece.trained)
         buffers += sum(optimizer.size(size * sizes.width) for size in tensors) / sizes.ranks
-    yield Item("gradients", buffers)
+    yield MemoryItem("gradients", buffers)
 
 
 def _accumulates_here(sizes: Sizes) -> bool:

@@ -14,16 +14,16 @@ from deepspeed_operator.plan.engine.gathers import first_stays, kept_whole, limi
 from deepspeed_operator.plan.engine.wrappers import Optimizer, Wrapper
 from deepspeed_operator.plan.memory import states
 from deepspeed_operator.plan.memory.backward import backward, gradients_of
-from deepspeed_operator.plan.memory.sizes import Item, Sizes, sizes_of
+from deepspeed_operator.plan.memory.sizes import MemoryItem, Sizes, sizes_of
 from deepspeed_operator.plan.model.architecture import Model
 
 # Measured on H100s and H200s: 1.3 GiB for a rank alone, 1.75 to 2.1 GiB where there are others.
-_ALONE: Final = Item("CUDA context", 1.3 * GIB)
-_AMONG_OTHERS: Final = Item("CUDA context and NCCL", 2 * GIB)
+_ALONE: Final = MemoryItem("CUDA context", 1.3 * GIB)
+_AMONG_OTHERS: Final = MemoryItem("CUDA context and NCCL", 2 * GIB)
 
 
 # One for each of the two threads that compute, as PyTorch sizes them on Hopper; smaller on others. Measured.
-_WORKSPACES: Final = Item("cuBLAS workspaces", 64 * 2**20)
+_WORKSPACES: Final = MemoryItem("cuBLAS workspaces", 64 * 2**20)
 
 
 class PhaseName(StrEnum):
@@ -37,18 +37,18 @@ class PhaseName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class MemoryPhase:
     """What is there at its worst moment; bytes."""
 
     name: PhaseName
-    items: tuple[Item, ...]
+    items: tuple[MemoryItem, ...]
 
     @property
     def size(self) -> int:
         return round(sum(item.size for item in self.items))
 
     @property
-    def largest(self) -> Item:
+    def largest(self) -> MemoryItem:
         return max(self.items, key=lambda item: item.size)
 
 
@@ -56,15 +56,15 @@ class Phase:
 class Memory:
     """Of one GPU, as torch.cuda.max_memory_allocated counts it."""
 
-    phases: tuple[Phase, ...]
-    outside: Item
+    phases: tuple[MemoryPhase, ...]
+    outside: MemoryItem
 
     @property
-    def peak(self) -> Phase:
+    def peak(self) -> MemoryPhase:
         return max(self.phases, key=lambda phase: phase.size)
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[MemoryItem, ...]:
         """What the largest phase is made of."""
         return self.peak.items
 
@@ -84,11 +84,11 @@ def memory(
 ) -> Memory:
     """Return what steps of `accumulation` micro steps of `micro` samples need."""
     sizes = sizes_of(setup, model, micro, accumulation, optimizer)
-    phases = tuple(Phase(name, tuple(_merged(items))) for name, items in _phases(sizes))
+    phases = tuple(MemoryPhase(name, tuple(_merged(items))) for name, items in _phases(sizes))
     return Memory(phases, _ALONE if setup.world == 1 else _AMONG_OTHERS)
 
 
-def _phases(sizes: Sizes) -> Iterator[tuple[PhaseName, list[Item]]]:
+def _phases(sizes: Sizes) -> Iterator[tuple[PhaseName, list[MemoryItem]]]:
     held, gathered = states.states(sizes), _gathered(sizes)
     middle = len(gathered) // 2
     yield PhaseName.INIT, states.making(sizes)
@@ -103,14 +103,14 @@ def _phases(sizes: Sizes) -> Iterator[tuple[PhaseName, list[Item]]]:
     yield PhaseName.SAVE, held
 
 
-def _forward(sizes: Sizes, gathered: tuple[int, ...]) -> Iterator[Item]:
+def _forward(sizes: Sizes, gathered: tuple[int, ...]) -> Iterator[MemoryItem]:
     kept = sizes.activations
-    yield Item("activations", kept.kept)
-    yield Item("loss and logits", kept.forward)
+    yield MemoryItem("activations", kept.kept)
+    yield MemoryItem("loss and logits", kept.forward)
     waiting = gradients_of(sizes, last=True)
-    yield Item("gradients", waiting.held)
-    yield Item("reduce bucket", waiting.bucket)
-    yield Item("gathered parameters", (gathered[-1] if gathered else 0) * sizes.width)
+    yield MemoryItem("gradients", waiting.held)
+    yield MemoryItem("reduce bucket", waiting.bucket)
+    yield MemoryItem("gathered parameters", (gathered[-1] if gathered else 0) * sizes.width)
     yield from _gather_copies(sizes)
 
 
@@ -127,16 +127,16 @@ def _gathered(sizes: Sizes) -> tuple[int, ...]:
     return live(model.modules, kept, limits, accumulates=accumulates, first_stays=first_stays(setup))
 
 
-def _gather_copies(sizes: Sizes) -> Iterator[Item]:
+def _gather_copies(sizes: Sizes) -> Iterator[MemoryItem]:
     """Several parameters are gathered into one buffer, and each is copied out of it."""
     if sizes.wrapper is Wrapper.ZERO_3:
         prefetched = int(sizes.setup.value(ZERO, "prefetch_bucket_size"))
-        yield Item("gather buffer", min(prefetched, sizes.model.parameters) * sizes.width)
+        yield MemoryItem("gather buffer", min(prefetched, sizes.model.parameters) * sizes.width)
 
 
-def _merged(items: list[Item]) -> Iterator[Item]:
+def _merged(items: list[MemoryItem]) -> Iterator[MemoryItem]:
     """One item for each kind, the largest first."""
-    merged: dict[str, Item] = {}
+    merged: dict[str, MemoryItem] = {}
     for item in items:
         if item.size:
             before = merged.get(item.what)

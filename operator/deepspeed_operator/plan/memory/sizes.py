@@ -19,7 +19,7 @@ _BUCKET_AS_SENT: Final = (0, 17, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class MemoryItem:
     """Bytes, and what they are for."""
 
     what: str

@@ -10,9 +10,9 @@ from typing import Final
 from deepspeed_operator.dsconfig.setup import ZERO
 from deepspeed_operator.plan.engine.gathers import kept_whole
 from deepspeed_operator.plan.engine.wrappers import Wrapper, keeps_gradients
-from deepspeed_operator.plan.memory.sizes import FP32, NORM, Item, Sizes, bucket_width
+from deepspeed_operator.plan.memory.sizes import FP32, NORM, MemoryItem, Sizes, bucket_width
 
-Items = list[Item]
+Items = list[MemoryItem]
 _GATHERED_IN_PLACE: Final = (0, 18, 5)
 
 
@@ -21,49 +21,49 @@ def states(sizes: Sizes) -> Items:
     return [item for item in _states(sizes) if item.size]
 
 
-def _states(sizes: Sizes) -> Iterator[Item]:
+def _states(sizes: Sizes) -> Iterator[MemoryItem]:
     yield _parameters(sizes)
     states = sizes.optimizer.states
     match sizes.wrapper:
         case Wrapper.NONE:
-            yield Item("optimizer states", sizes.trained * states)
+            yield MemoryItem("optimizer states", sizes.trained * states)
         case Wrapper.FP16 | Wrapper.UNFUSED:
-            yield Item("parameters in fp32", sizes.trained * FP32)
-            yield Item("optimizer states", sizes.trained * states)
+            yield MemoryItem("parameters in fp32", sizes.trained * FP32)
+            yield MemoryItem("optimizer states", sizes.trained * states)
         case Wrapper.BF16:
-            yield Item("parameters in fp32, divided", sizes.part * FP32)
-            yield Item("optimizer states, divided", sizes.part * states)
-            yield Item("summed gradients", sizes.trained * sizes.sums)
+            yield MemoryItem("parameters in fp32, divided", sizes.part * FP32)
+            yield MemoryItem("optimizer states, divided", sizes.part * states)
+            yield MemoryItem("summed gradients", sizes.trained * sizes.sums)
             if keeps_gradients(sizes.setup, sizes.wrapper):
-                yield Item("gradients", sizes.trained * sizes.width)
+                yield MemoryItem("gradients", sizes.trained * sizes.width)
         case Wrapper.ZERO:
             if sizes.offloaded:
-                yield Item("buffer of the largest gradient", sizes.largest * sizes.width)
+                yield MemoryItem("buffer of the largest gradient", sizes.largest * sizes.width)
             else:
                 yield from _divided(sizes)
         case Wrapper.ZERO_3:
             yield _small(sizes)
-            yield Item("reduce bucket", sizes.bucket * bucket_width(sizes))
+            yield MemoryItem("reduce bucket", sizes.bucket * bucket_width(sizes))
             if not sizes.offloaded:
                 yield from _divided(sizes)
-                yield Item("gradients, divided", sizes.part * sizes.sums)
+                yield MemoryItem("gradients, divided", sizes.part * sizes.sums)
 
 
-def _divided(sizes: Sizes) -> Iterator[Item]:
-    yield Item("parameters in fp32, divided", sizes.part * FP32)
-    yield Item("optimizer states, divided", sizes.part * sizes.optimizer.states)
+def _divided(sizes: Sizes) -> Iterator[MemoryItem]:
+    yield MemoryItem("parameters in fp32, divided", sizes.part * FP32)
+    yield MemoryItem("optimizer states, divided", sizes.part * sizes.optimizer.states)
 
 
-def _parameters(sizes: Sizes) -> Item:
+def _parameters(sizes: Sizes) -> MemoryItem:
     if sizes.wrapper is not Wrapper.ZERO_3:
-        return Item("parameters", sizes.parameters)
-    return Item("parameters, divided", 0 if sizes.parameters_on_host else sizes.parameters / sizes.ranks)
+        return MemoryItem("parameters", sizes.parameters)
+    return MemoryItem("parameters, divided", 0 if sizes.parameters_on_host else sizes.parameters / sizes.ranks)
 
 
-def _small(sizes: Sizes) -> Item:
+def _small(sizes: Sizes) -> MemoryItem:
     """Return what stage 3 gathers for good once the optimizer has stepped; before it steps, it lets go of them."""
     small = sum(tensor.elements for tensor in kept_whole(sizes.setup, sizes.model))
-    return Item("small parameters, whole", small * sizes.width)
+    return MemoryItem("small parameters, whole", small * sizes.width)
 
 
 def making(sizes: Sizes) -> Items:
@@ -71,50 +71,52 @@ def making(sizes: Sizes) -> Items:
 
     At stage 3 the model was divided when it was made, by zero.Init.
     """
-    whole, parameters = sizes.trained * sizes.width, Item("parameters", sizes.parameters)
-    flat = [parameters, Item("flat copy of the parameters", whole)]
-    part = [parameters, Item("parameters in fp32, divided", sizes.part * FP32)]
+    whole, parameters = sizes.trained * sizes.width, MemoryItem("parameters", sizes.parameters)
+    flat = [parameters, MemoryItem("flat copy of the parameters", whole)]
+    part = [parameters, MemoryItem("parameters in fp32, divided", sizes.part * FP32)]
     match sizes.wrapper:
         case Wrapper.NONE:
             return [parameters]
         case Wrapper.FP16 | Wrapper.UNFUSED:
             # The first step of the optimizer makes its states, with gradients of zeros.
-            full = [*states(sizes), Item("gradients of zeros in fp32", sizes.trained * FP32)]
+            full = [*states(sizes), MemoryItem("gradients of zeros in fp32", sizes.trained * FP32)]
             if sizes.wrapper is Wrapper.UNFUSED:
-                full.append(Item("gradients of zeros", whole))
-            full.append(Item("copies of the optimizer's step", sizes.trained * sizes.optimizer.copies))
+                full.append(MemoryItem("gradients of zeros", whole))
+            full.append(MemoryItem("copies of the optimizer's step", sizes.trained * sizes.optimizer.copies))
             return full
         case Wrapper.BF16:
-            return most(flat, [*part, Item("summed gradients", sizes.trained * sizes.sums)])
+            return most(flat, [*part, MemoryItem("summed gradients", sizes.trained * sizes.sums)])
         case Wrapper.ZERO if sizes.offloaded:
-            buffer = Item("buffer of the largest gradient", sizes.largest * sizes.width)
-            return most(flat, [parameters, Item("copy of a part of the parameters", sizes.part * sizes.width), buffer])
+            buffer = MemoryItem("buffer of the largest gradient", sizes.largest * sizes.width)
+            return most(
+                flat, [parameters, MemoryItem("copy of a part of the parameters", sizes.part * sizes.width), buffer]
+            )
         case Wrapper.ZERO:
-            return most(flat, [*part, Item("gradients of zeros in fp32, divided", sizes.part * FP32)])
+            return most(flat, [*part, MemoryItem("gradients of zeros in fp32, divided", sizes.part * FP32)])
         case Wrapper.ZERO_3:
             return _making_stage_3(sizes)
 
 
 def _making_stage_3(sizes: Sizes) -> Items:
     # Last of all each trained parameter is gathered for a moment, to make the hook that takes its gradient.
-    last = [_parameters(sizes), Item("reduce bucket", sizes.bucket * bucket_width(sizes)), _gathered_alone(sizes)]
+    last = [_parameters(sizes), MemoryItem("reduce bucket", sizes.bucket * bucket_width(sizes)), _gathered_alone(sizes)]
     if sizes.offloaded:
         return last
-    here = [_parameters(sizes), Item("parameters in fp32, divided", sizes.part * FP32)]
+    here = [_parameters(sizes), MemoryItem("parameters in fp32, divided", sizes.part * FP32)]
     return most(
-        [*here, Item("copy of a sub-group in fp32", sub_group(sizes) * FP32)],
-        [*last, here[-1], Item("gradients, divided", sizes.part * sizes.sums)],
+        [*here, MemoryItem("copy of a sub-group in fp32", sub_group(sizes) * FP32)],
+        [*last, here[-1], MemoryItem("gradients, divided", sizes.part * sizes.sums)],
     )
 
 
-def _gathered_alone(sizes: Sizes) -> Item:
+def _gathered_alone(sizes: Sizes) -> MemoryItem:
     """Return the largest parameter, gathered alone: before 0.18.5 it was copied out of a buffer as large."""
     whole = sizes.largest * sizes.width
     if sizes.setup.schema.numbers < _GATHERED_IN_PLACE:
         beside = whole
     else:
         beside = whole / sizes.ranks if sizes.parameters_on_host else 0
-    return Item("largest parameter, whole", whole + beside)
+    return MemoryItem("largest parameter, whole", whole + beside)
 
 
 def sub_group(sizes: Sizes) -> int:
@@ -128,21 +130,21 @@ def stepping(sizes: Sizes) -> Items:
     held, copies = states(sizes), sizes.optimizer.copies
     match sizes.wrapper:
         case Wrapper.NONE:
-            held.append(Item("gradients", sizes.trained * sizes.width))
+            held.append(MemoryItem("gradients", sizes.trained * sizes.width))
             return _with_copies(held, sizes.trained * copies)
         case Wrapper.FP16:
-            held.append(Item("gradients", sizes.trained * sizes.width))
-            held.append(Item("gradients in fp32, one by one", sizes.trained * FP32))
-            return [*held, Item("gradients in fp32, flat", sizes.trained * FP32)]
+            held.append(MemoryItem("gradients", sizes.trained * sizes.width))
+            held.append(MemoryItem("gradients in fp32, one by one", sizes.trained * FP32))
+            return [*held, MemoryItem("gradients in fp32, flat", sizes.trained * FP32)]
         case Wrapper.UNFUSED:
-            held.append(Item("gradients", sizes.trained * sizes.width))
-            held.append(Item("gradients in fp32", sizes.trained * FP32))
+            held.append(MemoryItem("gradients", sizes.trained * sizes.width))
+            held.append(MemoryItem("gradients in fp32", sizes.trained * FP32))
             return _with_copies(held, sizes.trained * copies)
         case Wrapper.BF16:
             if not keeps_gradients(sizes.setup, sizes.wrapper):
-                held.append(Item("gradients", sizes.trained * sizes.width))
+                held.append(MemoryItem("gradients", sizes.trained * sizes.width))
             if sizes.sums < FP32:
-                held.append(Item("gradients in fp32, divided", sizes.part * FP32))
+                held.append(MemoryItem("gradients in fp32, divided", sizes.part * FP32))
             return _with_copies(held, sizes.part * copies)
         case Wrapper.ZERO:
             return held if sizes.offloaded else _stepping_divided(sizes, held)
@@ -153,14 +155,14 @@ def stepping(sizes: Sizes) -> Items:
 def _stepping_stage_3(sizes: Sizes, held: Items) -> Items:
     small, group = _small(sizes), sub_group(sizes)
     from_host = small.size / sizes.ranks if sizes.parameters_on_host else 0
-    after = [*held, Item("parts of small parameters", from_host)]
+    after = [*held, MemoryItem("parts of small parameters", from_host)]
     if sizes.offloaded:
         return after
     there = [item for item in held if item.what != small.what]
-    flat = Item("gradients of a sub-group, flat", group * sizes.sums if sizes.sums < FP32 else 0)
-    full = Item("gradients of a sub-group in fp32", group * FP32)
+    flat = MemoryItem("gradients of a sub-group, flat", group * sizes.sums if sizes.sums < FP32 else 0)
+    full = MemoryItem("gradients of a sub-group in fp32", group * FP32)
     return most(
-        [*there, Item("gradient's norm", NORM * sizes.largest / sizes.ranks)],
+        [*there, MemoryItem("gradient's norm", NORM * sizes.largest / sizes.ranks)],
         [*there, flat, full],
         _with_copies([*there, full], group * sizes.optimizer.copies),
         after,
@@ -169,20 +171,20 @@ def _stepping_stage_3(sizes: Sizes, held: Items) -> Items:
 
 def _stepping_divided(sizes: Sizes, held: Items) -> Items:
     apart = sizes.sums > sizes.width
-    summed = Item("gradients, divided", sizes.part * sizes.sums if apart else sizes.touched * sizes.width)
-    norm = Item("gradient's norm", NORM * min(sizes.largest, sizes.part))
-    full = Item("gradients in fp32, divided", sizes.part * FP32)
+    summed = MemoryItem("gradients, divided", sizes.part * sizes.sums if apart else sizes.touched * sizes.width)
+    norm = MemoryItem("gradient's norm", NORM * min(sizes.largest, sizes.part))
+    full = MemoryItem("gradients in fp32, divided", sizes.part * FP32)
     at_last = _with_copies([*held, full], sizes.part * sizes.optimizer.copies)
     if apart:
         # The sums are one flat buffer, and fp32: nothing is copied.
         return most([*held, summed, norm], at_last)
-    flat = Item("gradients, flat", sizes.part * sizes.width)
+    flat = MemoryItem("gradients, flat", sizes.part * sizes.width)
     converted = [full] if sizes.width < FP32 else []
     return most([*held, summed, norm], [*held, summed, flat, *converted], at_last)
 
 
 def _with_copies(items: Items, size: float) -> Items:
-    return [*items, Item("copies of the optimizer's step", size)]
+    return [*items, MemoryItem("copies of the optimizer's step", size)]
 
 
 def most(*choices: Items) -> Items:

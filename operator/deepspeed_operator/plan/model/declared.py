@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from deepspeed_operator.api.facts import AttentionKernel, FrozenType, Lora, ModelFacts, Quantization
-from deepspeed_operator.api.facts import Experts as DeclaredExperts
+from deepspeed_operator.api.facts import AttentionKernel, ExpertFacts, FrozenType, Lora, ModelFacts, Quantization
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.plan.model.architecture import (
     Attention,
@@ -93,7 +92,7 @@ def _guesses(facts: ModelFacts, parameters: int, shape: Shape) -> Iterator[Guess
         yield Guess("intermediateSize", {"intermediate": narrow}, {"intermediate": wide})
 
 
-def _experts(facts: ModelFacts, declared: DeclaredExperts) -> Experts:
+def _experts(facts: ModelFacts, declared: ExpertFacts) -> Experts:
     if facts.from_config is not None or facts.parameters is None:
         raise UnknownModelError("experts need parameters, not fromConfig: of the families it knows none has any")
     experts = Experts(

@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.base import ApiModel
 
 _Seconds = Annotated[float, Field(gt=0, le=1e6)]
 _Bytes = Annotated[int, Field(gt=0, le=2**50)]
 
 
-class AllReduce(Model):
+class AllReduce(ApiModel):
     """`points`: bytes, and seconds of one all-reduce of the slowest among `ranks`, which are data-parallel ones."""
 
     ranks: int = Field(ge=2, le=10**6)
@@ -22,7 +22,7 @@ class AllReduce(Model):
         return max(2 * (self.ranks - 1) / self.ranks * size / seconds for size, seconds in self.points)
 
 
-class Measured(Model):
+class Measured(ApiModel):
     """Seconds of a step, the mean of the later ones of the first `steps`; bytes and name of rank 0's GPU, if it is one.
 
     `peak_memory` is torch.cuda.max_memory_allocated; batch, stage and precision are those that DeepSpeed's engine has.

@@ -7,8 +7,7 @@ from functools import lru_cache
 from deepspeed_operator.api.bounds import excess_of
 from deepspeed_operator.api.spec import Integration, Launcher
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
-from deepspeed_operator.dsconfig.judgement import Circumstances
-from deepspeed_operator.dsconfig.judgement import Judgement as ConfigurationJudgement
+from deepspeed_operator.dsconfig.judgement import ConfigJudgement, JudgementContext
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
 from deepspeed_operator.dsconfig.source import format_findings
 from deepspeed_operator.job.accelerators import CPU, default_resource, library_of
@@ -74,7 +73,7 @@ def judge(
     version = declared_version(spec, installation)
     # Who starts the ranks may bring the framework: accelerate launch and llamafactory-cli do.
     integration = framework or (False if spec.training.launcher is Launcher.RANKS else None)
-    circumstances = Circumstances(world.size, version, accelerator, declared_parallelism(spec), integration)
+    circumstances = JudgementContext(world.size, version, accelerator, declared_parallelism(spec), integration)
     judged = _judged(source, circumstances, path)
     world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
     form = format_findings(source.text, path, framework=framework) if source is not None else []
@@ -109,7 +108,7 @@ def judge(
 
 # The jobs of a sweep often have one configuration, and each is judged before and after its pod is tried.
 @lru_cache(maxsize=128)
-def _judged(source: Configuration | None, circumstances: Circumstances, where: str) -> ConfigurationJudgement:
+def _judged(source: Configuration | None, circumstances: JudgementContext, where: str) -> ConfigJudgement:
     return judge_configuration(source.values if source is not None else None, circumstances, where)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from deepspeed_operator.api.spec import Admission, DeepSpeedJobSpec
+from deepspeed_operator.api.spec import AdmissionPolicy, DeepSpeedJobSpec
 from deepspeed_operator.api.status import Failure, Finding, Level
 from deepspeed_operator.job.accelerators import default_resource
 from deepspeed_operator.job.gpus import Gpus
@@ -49,7 +49,7 @@ def stated(
     said = Statement(planned.fit.value, _REASONS[planned.fit], str(planned))
     if planned.fit is not Fit.NO:
         return said, pod
-    refuses = spec.admission is Admission.REQUIRE_FIT
+    refuses = spec.admission is AdmissionPolicy.REQUIRE_FIT
     level, path = (Level.ERROR, "spec.admission") if refuses else (Level.ADVICE, "spec.model")
     remedy = smallest_change(case, planned.capacity) if isinstance(case, Case) else None
     smaller = f"{remedy}." if remedy else "No single change that is known fits."

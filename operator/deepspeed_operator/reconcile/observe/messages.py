@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from deepspeed_operator.api.base import Model
+from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.reconcile.observe.pods import PodView
 
 COMPLETED: Final = "Completed"
@@ -15,7 +15,7 @@ _NAMED: Final = frozenset(Signals)
 _Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-class AgentMessage(Model):
+class AgentMessage(ApiModel):
     """The agent's last words: the first line of a termination message, and the log tail after it.
 
     Whoever writes to the container's termination log can say anything here: what status would not hold is no message.

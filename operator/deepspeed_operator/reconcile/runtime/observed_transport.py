@@ -11,7 +11,7 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding, Level
 from deepspeed_operator.api.transport import Transport, TransportState
 from deepspeed_operator.api.untyped import Json, object_at
-from deepspeed_operator.job.network.guard import fallbacks
+from deepspeed_operator.job.fabric.guard import fallbacks
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed

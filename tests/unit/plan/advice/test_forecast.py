@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.job.data_sheets import DEVICES
 from deepspeed_operator.plan.advice.candidates import changed
 from deepspeed_operator.plan.advice.forecast import foreseen
@@ -22,7 +22,7 @@ def case_of(fabric: str, name: str) -> Case:
     line = next(each for each in runs(fabric) if each["name"] == name)
     assert line["gpu"] == "NVIDIA H200"
     model = replace(from_hugging_face(line["model_config"]), usage=Usage(sequence=line["sequence"]))
-    return Case(line["ds_config"], model, line["micro"], line["accumulation"], 2, "0.19.8", Parallelism())
+    return Case(line["ds_config"], model, line["micro"], line["accumulation"], 2, "0.19.8", ParallelDegrees())
 
 
 @pytest.mark.parametrize(("fabric", "name"), MEASURED)

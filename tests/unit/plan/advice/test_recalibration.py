@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from deepspeed_operator.dsconfig.parallelism import Parallelism
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.job.data_sheets import DEVICES
 from deepspeed_operator.plan.advice.alternatives import Circumstances, plan_of
 from deepspeed_operator.plan.advice.candidates import changed
@@ -62,7 +62,7 @@ def first_steps(name: str, fabric: str, **said: Any) -> tuple[dict[str, Any], Co
     line = next(each for each in runs(fabric) if each["name"] == name)
     config, model = line["ds_config"], from_hugging_face(line["model_config"])
     model = replace(model, usage=Usage(sequence=line["sequence"]))
-    case = Case(config, model, line["micro"], line["accumulation"], 2, "0.19.8", Parallelism())
+    case = Case(config, model, line["micro"], line["accumulation"], 2, "0.19.8", ParallelDegrees())
     given = {
         "steps": 20,
         "stepSeconds": measured_steps(fabric)[key(config)],

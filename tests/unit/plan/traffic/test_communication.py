@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.facts import ModelFacts
-from deepspeed_operator.dsconfig.parallelism import Parallelism, divide
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees, divide
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.plan.engine.gathers import Limits, gathered, live, persistent
 from deepspeed_operator.plan.engine.reading import setup_of
@@ -179,7 +179,7 @@ def shared(parallelism: dict[str, int], *, checkpointing: bool = False) -> dict[
     facts = ModelFacts(from_config=LLAMA_7B, sequence_length=2048, activation_checkpointing=checkpointing)
     schema = schema_of("0.19.8")
     config = {**BF16, "zero_optimization": {"stage": 0}}
-    division = divide(schema, config, 8, Parallelism(**parallelism))
+    division = divide(schema, config, 8, ParallelDegrees(**parallelism))
     setup = replace(setup_of(config, 8, "0.19.8"), division=division)
     terms = communication(setup, model_of(facts), 1, micro=2, slots=8).terms
     return {
@@ -202,7 +202,7 @@ MIXTURE = ModelFacts.model_validate(
 
 def mixed(expert: int, *, stage: int = 2, slots: int = 8, **config: Any) -> Traffic:
     given = {**BF16, "zero_optimization": {"stage": stage}, **config}
-    setup = setup_of(given, 16, "0.19.8", Parallelism(expert=expert))
+    setup = setup_of(given, 16, "0.19.8", ParallelDegrees(expert=expert))
     return communication(setup, model_of(MIXTURE), 1, micro=2, slots=slots)
 
 
@@ -237,7 +237,7 @@ def test_experts_are_neighbours_unless_replicas_are_to_be() -> None:
         (mixed(4, stage=3), "AutoEP"),
         (mixed(4, expert_parallel={"enabled": True, "autoep_size": 4}), "AutoEP"),
         (
-            communication(setup_of(BF16, 8, "0.19.8", Parallelism(expert=2)), declared(10**9), 1),
+            communication(setup_of(BF16, 8, "0.19.8", ParallelDegrees(expert=2)), declared(10**9), 1),
             "experts are not known",
         ),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, State
-from deepspeed_operator.job.node_selection import Node
+from deepspeed_operator.job.node_selection import LabelledNode
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 
 LLAMA: dict[str, Any] = {
@@ -135,7 +135,7 @@ SMALL: dict[str, Any] = {"dsConfig": {**CONFIG, "train_micro_batch_size_per_gpu"
 
 
 def on_nodes(*labels: dict[str, str], **spec: Any) -> Simulation:
-    nodes = [Node(f"node{number}", each) for number, each in enumerate(labels)]
+    nodes = [LabelledNode(f"node{number}", each) for number, each in enumerate(labels)]
     started = Simulation(job(**{"model": MODEL, "dsConfig": CONFIG, "slotsPerNode": 4, **spec}), nodes=nodes)
     started.settle()
     return started
@@ -182,7 +182,7 @@ def test_nodes_are_read_once_a_run_and_only_where_a_job_needs_it() -> None:
 def test_a_refused_job_is_judged_by_the_nodes_of_later() -> None:
     found = on_nodes(T4, admission="RequireFit", **SMALL)
     assert found.job.status.state is State.INVALID
-    found.nodes = [Node("new", H100)]
+    found.nodes = [LabelledNode("new", H100)]
     found.settle()
     assert found.node_reads == 1
     found.wait(600)

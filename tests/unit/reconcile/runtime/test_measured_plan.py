@@ -9,7 +9,7 @@ import pytest
 from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.status import Finding, State
 from deepspeed_operator.api.transport import Transport, TransportState
-from deepspeed_operator.job.node_selection import Node
+from deepspeed_operator.job.node_selection import LabelledNode
 from deepspeed_operator.reconcile.observe.observed import AgentReport
 from deepspeed_operator.reconcile.runtime.measured_plan import measured_of
 from tests.unit.plan.machine import LLAMA
@@ -255,13 +255,13 @@ def test_another_attempts_report_is_not_this_ones() -> None:
     assert simulation.job.status.plan is None
 
 
-H100 = [Node("node", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"})]
+H100 = [LabelledNode("node", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"})]
 KNOWN: dict[str, Any] = {**MODEL, "trainableParameters": 1_345_423_360}
 # Stage 3 with as much accumulation as its Python loses by.
 SLOW: dict[str, Any] = {**CONFIG, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
 
 
-def begun(labelled: list[Node] | None = H100, **spec: Any) -> Simulation:
+def begun(labelled: list[LabelledNode] | None = H100, **spec: Any) -> Simulation:
     given = {"model": KNOWN, "dsConfig": SLOW, "nodes": 1, "slotsPerNode": 8, **spec}
     simulation = Simulation(job(**given), nodes=labelled)
     simulation.settle()
@@ -290,9 +290,9 @@ def test_the_advice_comes_with_the_status_that_is_written_anyway() -> None:
     ("labelled", "spec"),
     [
         ([], {}),
-        ([Node("node", {**H100[0].labels, "nvidia.com/gpu.sharing-strategy": "time-slicing"})], {}),
-        ([Node("node", {**H100[0].labels, "nvidia.com/gpu.product": "NVIDIA-H100-PCIe"})], {}),
-        ([*H100, Node("other", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})], {}),
+        ([LabelledNode("node", {**H100[0].labels, "nvidia.com/gpu.sharing-strategy": "time-slicing"})], {}),
+        ([LabelledNode("node", {**H100[0].labels, "nvidia.com/gpu.product": "NVIDIA-H100-PCIe"})], {}),
+        ([*H100, LabelledNode("other", {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})], {}),
         (H100, {"nodes": 2}),
         (H100, {"model": {**KNOWN, "sequenceLength": None}}),
         (H100, {"model": {"parameters": 1_345_423_360, "sequenceLength": 1024}}),
@@ -301,7 +301,7 @@ def test_the_advice_comes_with_the_status_that_is_written_anyway() -> None:
     ],
     ids=["GPU", "shared GPU", "links", "two kinds", "network", "sequence", "layers", "model", "nothing much faster"],
 )
-def test_nothing_is_foreseen_of_what_is_not_known(labelled: list[Node], spec: dict[str, Any]) -> None:
+def test_nothing_is_foreseen_of_what_is_not_known(labelled: list[LabelledNode], spec: dict[str, Any]) -> None:
     assert foreseen(begun(labelled, **spec)) == []
 
 
@@ -355,7 +355,7 @@ def test_of_another_launchers_job_the_plan_is_by_the_data_sheet_and_the_prefligh
     """Nothing of ours is in its ranks, so that neither steps nor an all-reduce are measured."""
     script = {"script": "train.py", "launcher": "DeepSpeed"}
     spec = {"nodes": 2, "slotsPerNode": 1, "dsConfig": CONFIG, "training": script, "network": PREFLIGHT}
-    simulation = begun([Node("node", {"nvidia.com/gpu.product": "NVIDIA-H200"})], **spec)
+    simulation = begun([LabelledNode("node", {"nvidia.com/gpu.product": "NVIDIA-H200"})], **spec)
     assert foreseen(simulation) == []
     simulation.train()
     assert simulation.job.status.plan is None

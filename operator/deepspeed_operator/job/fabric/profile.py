@@ -14,7 +14,7 @@ from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.node_selection import INSTANCE_TYPE, demand_of
 
 
-class Transport(StrEnum):
+class FabricTransport(StrEnum):
     """What the ranks' library should report between nodes; P2P is NVLink."""
 
     ANY = "Any"
@@ -46,7 +46,7 @@ class Profile(_Part):
     """One file of profiles/."""
 
     summary: str
-    transport: Transport
+    transport: FabricTransport
     nccl: str  # the versions of NCCL that read all of the environment
     pod_security: str  # the strictest level of the Pod Security Standards that admits what is added
     sources: tuple[str, ...]
@@ -74,7 +74,7 @@ class Profile(_Part):
 @cache
 def profile(name: NetworkProfile) -> Profile:
     """Return the profile of this name."""
-    text = files("deepspeed_operator.job.network").joinpath("profiles", f"{name}.yaml").read_text(encoding="utf-8")
+    text = files("deepspeed_operator.job.fabric").joinpath("profiles", f"{name}.yaml").read_text(encoding="utf-8")
     read: dict[str, Any] = yaml.safe_load(text)
     return Profile.model_validate(read)
 

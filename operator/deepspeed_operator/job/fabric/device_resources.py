@@ -3,7 +3,7 @@
 from fnmatch import fnmatchcase
 
 from deepspeed_operator.api.untyped import Json, list_at, object_at
-from deepspeed_operator.job.network.profile import Profile
+from deepspeed_operator.job.fabric.profile import Profile
 
 
 def missing_resources(fabric: Profile, container: Json) -> dict[str, str]:

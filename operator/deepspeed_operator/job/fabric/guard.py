@@ -6,14 +6,14 @@ from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile, Preflight
 from deepspeed_operator.api.transport import TransportState
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.job.network.profile import Transport, profile_of
+from deepspeed_operator.job.fabric.profile import FabricTransport, profile_of
 
 # What the ranks use where the profile's fabric is missing: libraries fall back to it without a word. Any stands for a
 # plugin, such as GKE's, whose name depends on its version.
 _FALLBACKS: Final = {
-    Transport.ANY: (TransportState.SOCKET,),
-    Transport.RDMA: (TransportState.SOCKET,),
-    Transport.P2P: (TransportState.SHM, TransportState.SOCKET),
+    FabricTransport.ANY: (TransportState.SOCKET,),
+    FabricTransport.RDMA: (TransportState.SOCKET,),
+    FabricTransport.P2P: (TransportState.SHM, TransportState.SOCKET),
 }
 
 

@@ -10,7 +10,7 @@ from deepspeed_operator.api.status import Finding
 from deepspeed_operator.dsconfig.nearest import NearNames
 from deepspeed_operator.dsconfig.wording import quoted
 from deepspeed_operator.job.accelerators import Library
-from deepspeed_operator.job.network.profile import Profile
+from deepspeed_operator.job.fabric.profile import Profile
 from deepspeed_operator.lint.network.remarks import advice, error, warning
 from deepspeed_operator.lint.network.variables import OF_OTHERS, PREFIX, REPLACED, Variable, nearest, newer, table
 
