@@ -25,7 +25,7 @@ from deepspeed_operator.plan.advice.recalibration import as_run, corrected
 from deepspeed_operator.plan.memory.case import Case, Missing, case_of
 from deepspeed_operator.plan.time.measured import Measured
 from deepspeed_operator.reconcile.admission.judge import Judgement
-from deepspeed_operator.reconcile.admission.memory_fit import out_of_memory
+from deepspeed_operator.reconcile.failure.out_of_memory import out_of_memory
 from deepspeed_operator.reconcile.failure.remedies import remedy
 from deepspeed_operator.reconcile.observe.messages import RANK_LEFT, AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.observe.observed import WorldReport

@@ -17,13 +17,13 @@ from deepspeed_operator.api.names import (
     host_name,
     pod_name,
 )
-from deepspeed_operator.api.status import Finding, World
+from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.job.digest import template_digest
 from deepspeed_operator.job.image import declared_version, is_worker_image, trainer_image
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.ports import Ports, ports
-from deepspeed_operator.render.content import hostfile, plan_file, size_findings
+from deepspeed_operator.render.content import hostfile, plan_file
 from deepspeed_operator.render.endpoints import endpoint_slices
 from deepspeed_operator.render.hardening import hardened
 from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels
@@ -45,12 +45,6 @@ class Attempt:
     @cached_property
     def ports(self) -> Ports:
         return ports(self.job.metadata.uid, self.attempt)
-
-    def findings(self) -> list[Finding]:
-        """Return why the content cannot be delivered to the pods."""
-        where = "spec.dsConfigFrom" if self.job.spec.ds_config_from else "spec.dsConfig"
-        config_map = self.config_map()
-        return size_findings({**config_map["data"], **config_map["binaryData"]}, where)
 
     def service(self) -> Json:
         """Return the headless Service through which the hostfile's names resolve, ready or not."""

@@ -1,12 +1,12 @@
 """The files that the attempt's ConfigMap carries into every pod."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
-from deepspeed_operator.api.status import Finding, Level, World
+from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.job.accelerators import accelerator_of, default_resource, library_of
 from deepspeed_operator.job.fabric.guard import preflight_bandwidth, required_fabric
@@ -16,7 +16,6 @@ from deepspeed_operator.render.network_variables import environment
 
 PROTOCOL: Final = 1
 DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
-CONFIG_MAP_LIMIT: Final = 1024 * 1024  # the API server's
 
 
 def hostfile(hosts: Iterable[str], world: World) -> str:
@@ -70,21 +69,3 @@ def _program(spec: DeepSpeedJobSpec) -> Json:
 def _grace_seconds(spec: DeepSpeedJobSpec) -> int:
     declared = object_at(spec.template, "spec").get("terminationGracePeriodSeconds")
     return declared if isinstance(declared, int) else DEFAULT_GRACE_SECONDS
-
-
-def size_findings(data: Mapping[str, str], config_where: str) -> list[Finding]:
-    """Refuse content that does not fit into one ConfigMap, naming the largest file that the user can change."""
-    size = sum(len(text.encode()) for text in data.values())
-    if size <= CONFIG_MAP_LIMIT:
-        return []
-    largest = max(data, key=lambda name: len(data[name]))
-    path = {"hostfile": "spec.nodes", "plan.json": "spec.training.args"}.get(largest, config_where)
-    return [
-        Finding(
-            level=Level.ERROR,
-            path=path,
-            message=f"hostfile, configuration and agent need {size:,} bytes, {largest} most of them; "
-            f"a ConfigMap holds {CONFIG_MAP_LIMIT:,}.",
-            fix="Write less: a smaller configuration, shorter arguments, a shorter job name or fewer nodes.",
-        )
-    ]

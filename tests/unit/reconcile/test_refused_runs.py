@@ -10,8 +10,9 @@ from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.reconcile.actions import JudgeRun, TryPod
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Facts, SetAside
 from deepspeed_operator.reconcile.runtime.observed_transport import transport_of
-from tests.unit.reconcile.admission.test_memory_fit import MODEL, OUT_OF_MEMORY
+from tests.unit.reconcile.admission.test_memory_fit import MODEL
 from tests.unit.reconcile.admission.test_memory_fit import simulation as with_model
+from tests.unit.reconcile.failure.test_out_of_memory import OUT_OF_MEMORY
 from tests.unit.reconcile.runtime.test_observed_transport import SOCKET
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 from tests.unit.reconcile.test_life_of_a_job import REFUSED, running, started

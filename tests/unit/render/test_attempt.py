@@ -204,15 +204,6 @@ def test_only_pods_with_an_address_are_endpoints() -> None:
     assert attempt_of(nodes=8).endpoint_slices({}) == []
 
 
-def test_content_that_no_config_map_holds_is_refused() -> None:
-    assert attempt_of(config_text="x" * 1_000_000).findings() == []
-    (finding,) = attempt_of(config_text="ü" * 600_000, dsConfigFrom={"configMap": "a"}).findings()
-    assert finding.path == "spec.dsConfigFrom"
-    assert "1,048,576" in finding.message
-    (finding,) = attempt_of(training={"script": "a", "args": ["x" * 4096] * 300}).findings()
-    assert finding.path == "spec.training.args"
-
-
 def test_pods_share_nothing_that_differs() -> None:
     attempt = attempt_of(nodes=3)
     pods = [attempt.pod(index) for index in range(3)]

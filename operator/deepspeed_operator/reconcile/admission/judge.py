@@ -14,6 +14,7 @@ from deepspeed_operator.job.accelerators import CPU, default_resource, library_o
 from deepspeed_operator.job.image import declared_version, given_accelerator
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.world import declared_parallelism, world_of
+from deepspeed_operator.lint.delivery_size import delivery_findings
 from deepspeed_operator.lint.launchers import launcher_findings
 from deepspeed_operator.lint.network.findings import network_findings
 from deepspeed_operator.lint.template import template_findings
@@ -84,7 +85,7 @@ def judge(
         from deepspeed_operator.dsconfig.migration import news  # noqa: PLC0415  # its table is large, and seldom asked
 
         form += news(source.values, before, version, path)
-    size = Attempt(observed.job, 1, world, text, installation).findings()
+    size = delivery_findings(spec, Attempt(observed.job, 1, world, text, installation).config_map())
     findings = [*judged.findings, *form, *others, *size]
     memory = None
     if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):

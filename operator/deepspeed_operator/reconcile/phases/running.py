@@ -7,7 +7,6 @@ from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome
-from deepspeed_operator.reconcile.admission.memory_fit import ask_configuration, explained
 from deepspeed_operator.reconcile.failure.first_failure import (
     failed_since,
     first_failure,
@@ -15,6 +14,7 @@ from deepspeed_operator.reconcile.failure.first_failure import (
     headline,
     of_a_stuck_pod,
 )
+from deepspeed_operator.reconcile.failure.out_of_memory import ask_configuration, explained
 from deepspeed_operator.reconcile.failure.slow_start import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Observed

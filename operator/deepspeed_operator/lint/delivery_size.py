@@ -1,0 +1,29 @@
+"""Whether what every pod reads fits into one ConfigMap."""
+
+from typing import Final
+
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.untyped import Json
+
+CONFIG_MAP_LIMIT: Final = 1024 * 1024  # the API server's
+
+
+def delivery_findings(spec: DeepSpeedJobSpec, config_map: Json) -> list[Finding]:
+    """Refuse a job whose files do not fit into its ConfigMap, naming the largest one that the user can change."""
+    data: dict[str, str] = {**config_map["data"], **config_map["binaryData"]}
+    size = sum(len(text.encode()) for text in data.values())
+    if size <= CONFIG_MAP_LIMIT:
+        return []
+    largest = max(data, key=lambda name: len(data[name]))
+    config = "spec.dsConfigFrom" if spec.ds_config_from else "spec.dsConfig"
+    path = {"hostfile": "spec.nodes", "plan.json": "spec.training.args"}.get(largest, config)
+    return [
+        Finding(
+            level=Level.ERROR,
+            path=path,
+            message=f"hostfile, configuration and agent need {size:,} bytes, {largest} most of them; "
+            f"a ConfigMap holds {CONFIG_MAP_LIMIT:,}.",
+            fix="Write less: a smaller configuration, shorter arguments, a shorter job name or fewer nodes.",
+        )
+    ]

@@ -1,0 +1,79 @@
+"""What to say of a GPU that ran out of memory: what was predicted, and the smallest change that fits."""
+
+import re
+from typing import Final
+
+from deepspeed_operator.api.status import Failure
+from deepspeed_operator.job.accelerators import default_resource
+from deepspeed_operator.job.gpus import Gpus
+from deepspeed_operator.job.units import GIB, gib
+from deepspeed_operator.plan.advice.smallest_change import smallest_change
+from deepspeed_operator.plan.memory.case import Case, Missing, case_of
+from deepspeed_operator.reconcile.actions import ReadConfigMap
+from deepspeed_operator.reconcile.admission.configuration import run_configuration
+from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus
+from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.report.conditions import Verdict
+from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
+
+_OUT_OF_MEMORY: Final = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory")
+# In PyTorch's words, up to 2.0 and since: (GPU 0; 79.15 GiB total capacity; 77.02 GiB already allocated; …
+_SIZE: Final = r"([0-9.]+) ([GM]iB)"
+_CAPACITY: Final = re.compile(rf"(?:total capacity of |GPU \d+; ){_SIZE}")
+_ALLOCATED: Final = re.compile(
+    rf"(?:capacity; |allocated memory ){_SIZE} (?:already allocated|is allocated by PyTorch)"
+)
+_TRIED: Final = re.compile(rf"Tried to allocate {_SIZE}")
+_UNITS: Final = {"GiB": GIB, "MiB": 2**20}
+
+
+def ask_configuration(observed: Observed, failure: Failure) -> tuple[ReadConfigMap, ...]:
+    """Return the question without whose answer nothing can be said of a GPU that ran out of memory."""
+    config = run_configuration(observed) if _OUT_OF_MEMORY.search(failure.message) and observed.job.spec.model else None
+    return (config,) if isinstance(config, ReadConfigMap) else ()
+
+
+def explained(observed: Observed, failure: Failure) -> Failure:
+    """Add to an out-of-memory failure of a GPU what was predicted, and the smallest change that would fit."""
+    known = _OUT_OF_MEMORY.search(failure.message) and not is_of_another_run(observed)
+    case = _case(observed) if known else None
+    world = observed.job.status.world
+    if case is None or world is None:
+        return failure
+    hint = out_of_memory(case, failure.message, known_gpus(observed, default_resource(world)))
+    cause, newline, log = failure.message.partition("\n")
+    return failure.model_copy(update={"message": f"{cause}. {hint}{newline}{log}"}) if hint else failure
+
+
+def out_of_memory(case: Case | Missing, said: str, gpus: Gpus | None) -> str:
+    """Return what to say of a job that ended with PyTorch's words about a GPU's memory; nothing, if these are others.
+
+    `gpus`: what is known of them where PyTorch does not say what one has.
+    """
+    if isinstance(case, Missing) or not _OUT_OF_MEMORY.search(said):
+        return ""
+    capacity = _bytes(_CAPACITY, said) or (gpus.smallest if gpus is not None else 0)
+    peak = case.memory.peak
+    hint = f"Predicted: most memory in the {peak.name}, {peak.largest.what} {gib(peak.largest.size)}"
+    if not capacity:
+        return hint
+    # What was there when it failed, and what it failed to get: at least so much is needed, whatever was predicted.
+    remedy = smallest_change(case, capacity, _bytes(_ALLOCATED, said) + _bytes(_TRIED, said))
+    # Scaled by what was measured, it is nearer than a prediction's error.
+    return (
+        f"{hint}; the smallest change that fits: {remedy.change}" if remedy else f"{hint}; no change that is known fits"
+    )
+
+
+def _bytes(pattern: re.Pattern[str], said: str) -> int:
+    found = pattern.search(said)
+    return round(float(found[1]) * _UNITS[found[2]]) if found else 0
+
+
+def _case(observed: Observed) -> Case | None:
+    spec, status = observed.job.spec, observed.job.status
+    config = run_configuration(observed)
+    if status.world is None or config is None or isinstance(config, ReadConfigMap | Verdict):
+        return None
+    found = case_of(spec, config.values, status.world, status.batch, status.deepspeed_version)
+    return found if isinstance(found, Case) else None
