@@ -152,7 +152,8 @@ def _in_any_world(config: Mapping[str, Any], circumstances: JudgementContext) ->
     """Say what holds whatever the world: in that of one rank, and in those that the configuration's sizes fit into."""
     sizes = worlds(config, circumstances.parallelism)
     verdicts = [validate(config, replace(circumstances, world=size)) for size in sizes]
-    common = set.intersection(*({(note.path, note.rule, note.level) for note in each.notes} for each in verdicts))
+    places = [{(note.path, note.rule, note.level) for note in each.notes} for each in verdicts]
+    common = places[0].intersection(*places[1:])
     notes = (note for note in verdicts[0].notes if (note.path, note.rule, note.level) in common)
     return VersionVerdict(tuple(notes), None, Division(None, None), verdicts[0].version)
 
