@@ -90,7 +90,10 @@ def test_a_call_that_takes_too_much_memory_is_ended() -> None:
     drive(test)
 
 
-def test_a_call_that_ends_its_process_ends_no_other() -> None:
+def test_a_call_that_ends_its_process_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An end within the time of the budget cannot be by the budget, which is of CPU time; a busy machine may be slow.
+    monkeypatch.setattr(judges, "PATIENT_SECONDS", 60.0)
+
     async def test(asked: Judges) -> None:
         with pytest.raises(ExceededError, match="ends the process"):
             await asked.call("ml", crash)
