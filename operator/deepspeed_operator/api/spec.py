@@ -147,7 +147,7 @@ class Parallelism(ApiModel):
 
 
 class NetworkProfile(StrEnum):
-    """A fabric; job/network/profiles has a file of each."""
+    """A fabric; job/fabric/profiles has a file of each."""
 
     AUTO = "Auto"
     TCP = "TCP"
