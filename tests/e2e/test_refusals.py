@@ -109,8 +109,8 @@ def test_a_quota_lets_no_half_gang_begin_and_heals(make_namespace: Callable[...,
     namespace.apply(limit)
     namespace.wait_for_quota("pods")
     namespace.apply(ranks("large", plain, nodes=3))
-    job = namespace.wait("large", refused, 20)
-    assert job.reason("Accepted") == "PodsRefused"
+    job = namespace.wait("large", lambda job: job.reason("Ready") == "PodsRefused", 20)
+    assert (job.holds("Accepted"), job.holds("Reconciling"), job.holds("Stalled")) == (True, True, False)
     assert job.says("there is no room for all 3 pods: quota pods, pods: requested 3, used 0, limited 2")
     assert namespace.pods("large") == []
     namespace.cluster.kubectl("delete", "-n", namespace.name, "resourcequota", "pods")

@@ -38,9 +38,10 @@ def test_a_quota_for_half_the_gang_lets_no_pod_be_created(replica: Replica, jobs
     with_quota(jobs, 2)
     replica.start()
     jobs.apply(nodes=4)
-    replica.eventually(lambda: jobs.condition("Accepted").get("reason") == "PodsRefused", 20)
+    replica.eventually(lambda: jobs.condition("Ready").get("reason") == "PodsRefused", 20)
     lacking = "there is no room for all 4 pods: quota pods, pods: requested 4, used 0, limited 2"
-    assert lacking in jobs.condition("Accepted")["message"]
+    assert lacking in jobs.condition("Ready")["message"]
+    assert jobs.condition("Accepted")["status"] == jobs.condition("Reconciling")["status"] == "True"
     assert created == []
     widen_quota(jobs)
     replica.eventually(jobs.running, 120)

@@ -24,8 +24,8 @@ def test_each_refused_job_is_told_of_its_own_pod(replica: Replica, jobs: Jobs, p
         jobs.apply(name, nodes=1)
     replica.start()
     for name in ("first", "second"):
-        replica.eventually(lambda name=name: jobs.condition("Accepted", name).get("reason") == "PodsRefused", 20)
-        assert f'pods "{name}-1-0" is forbidden: exceeded quota: none' in jobs.condition("Accepted", name)["message"]
+        replica.eventually(lambda name=name: jobs.condition("Ready", name).get("reason") == "PodsRefused", 20)
+        assert f'pods "{name}-1-0" is forbidden: exceeded quota: none' in jobs.condition("Ready", name)["message"]
     assert len(images_tried(proxy)) == 2
 
 

@@ -33,7 +33,7 @@ class Trials:
         if trial.refusal is not None:
             return trial
         lacking = await self._quotas.shortfall(namespace, question.pod, question.pods, emptied=question.replaces)
-        return replace(trial, refusal=lacking)
+        return replace(trial, refusal=lacking, quota=lacking is not None)
 
     async def _one(self, namespace: str, question: TryPod) -> Trial:
         likeness = namespace, question.likeness
@@ -58,6 +58,7 @@ class Trials:
             if error.quota and question.replaces:
                 return accepted
             if not error.already_exists:
-                return replace(accepted, refusal=error.message, invalid=error.status in {400, 422})
+                invalid = error.status in {400, 422}
+                return replace(accepted, refusal=error.message, invalid=invalid, quota=error.quota)
         self._accepted[namespace, question.likeness] = time.monotonic()
         return accepted

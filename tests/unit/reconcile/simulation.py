@@ -86,6 +86,7 @@ class Simulation:
     events: list[JobEvent] = field(default_factory=list[JobEvent])
     writes: list[str] = field(default_factory=list[str])
     trial_refusal: tuple[str, bool] | None = None
+    trial_quota: bool = False
     tried: list[TryPod] = field(default_factory=list[TryPod])
     refuse_pods: str | None = None
     agent: AgentReport | None = None
@@ -191,7 +192,7 @@ class Simulation:
             case TryPod(_, digest):
                 self.tried.append(action)
                 refusal, invalid = self.trial_refusal or (None, False)
-                self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now))
+                self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now, self.trial_quota))
             case ReadAgent(attempt, early=early):
                 silent = self.facts.agent.silent + 1 if self.facts.agent is not None else 1
                 said = self.agent or AgentReport(attempt, self.now, silent)

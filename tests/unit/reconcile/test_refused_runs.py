@@ -286,3 +286,24 @@ def test_an_image_that_cannot_be_pulled_is_said_once_though_another_run_is_refus
     written = len(simulation.writes)
     simulation.settle()
     assert simulation.writes[written:] == []
+
+
+def test_a_run_for_which_a_quota_has_no_room_waits_beside_the_accepted_one() -> None:
+    simulation = running(runId="a")
+    accepted = simulation.condition(ConditionType.ACCEPTED).message
+    simulation.trial_refusal, simulation.trial_quota = ("exceeded quota: gpus", False), True
+    simulation.edit(runId="b")
+    simulation.settle()
+    status = simulation.job.status
+    assert (status.state, status.run_id) == (State.RUNNING, "a")
+    assert {each.type: each.status for each in status.conditions if each.type != "MemoryFit"} == {
+        "Accepted": "True", "Running": "True", "Suspended": "False", "Complete": "False", "Failed": "False",
+        "Ready": "False", "Reconciling": "True", "Stalled": "False",
+    }  # fmt: skip
+    assert simulation.condition(ConditionType.ACCEPTED).message.startswith(
+        "Run 'b' waits, and run 'a' is left as it is"
+    )
+    simulation.edit(runId="a")
+    simulation.settle()
+    assert simulation.condition(ConditionType.READY).status == "True"
+    assert simulation.condition(ConditionType.ACCEPTED).message == accepted

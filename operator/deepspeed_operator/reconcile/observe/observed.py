@@ -94,6 +94,7 @@ class Trial:
     refusal: str | None
     invalid: bool  # the pod itself is wrong (400, 422), not just unwelcome now (quota, Pod Security)
     answered_at: datetime
+    quota: bool = False  # a quota has no room for it now: nobody has to correct anything
 
 
 @dataclass(frozen=True, slots=True)

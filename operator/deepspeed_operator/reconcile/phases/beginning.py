@@ -35,6 +35,7 @@ from deepspeed_operator.render.attempt import Attempt
 RETRY_UNWELCOME: Final = timedelta(seconds=30)
 RETRY_INVALID: Final = timedelta(minutes=5)
 _MOST_HINTS: Final = 10
+_POLICY: Final = "ValidatingAdmissionPolicy"  # so the API server begins what such a policy refuses
 # What an attempt's agents have yet to tell.
 _UNKNOWN: Final = {"transport": None, "plan": None, "engine": None}
 
@@ -44,19 +45,28 @@ class RunRefusal:
     """Why the run that spec asks for is refused.
 
     `retry_at` is when it is to be judged again, None if only a change of spec makes a difference. `findings` and
-    `memory` are what else was found out about it; None where it was not judged that far.
+    `memory` are what else was found out about it; None where it was not judged that far. With `acceptance` the job is
+    accepted, and its run only waits.
     """
 
     verdict: Verdict
     retry_at: datetime | None
     findings: tuple[Finding, ...] | None = None
     memory: Statement | None = None
+    acceptance: Verdict | None = None
 
 
 def refused(observed: Observed, refusal: RunRefusal) -> Outcome:
     """Say that the job's first run is refused."""
     changes = {"findings": list(refusal.findings)} if refusal.findings is not None else {}
-    return state(observed, refusal.verdict, check_at=refusal.retry_at, memory=refusal.memory, changes=changes)
+    return state(
+        observed,
+        refusal.verdict,
+        check_at=refusal.retry_at,
+        acceptance=refusal.acceptance,
+        memory=refusal.memory,
+        changes=changes,
+    )
 
 
 def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRefusal:
@@ -190,8 +200,15 @@ def _trial(observed: Observed, judged: Admission, installation: Installation) ->
     retry_at = trial.answered_at + (RETRY_INVALID if trial.invalid else RETRY_UNWELCOME)
     if observed.now >= retry_at:
         return ask()
+    if trial.quota:
+        words = f"No pod was created: {sentence(trial.refusal)} Make room in the quota, or wait; it is tried again."
+        verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
+        return RunRefusal(verdict, retry_at, judged.findings, judged.memory, judged.acceptance)
     reason = Reason.TEMPLATE_REJECTED if trial.invalid else Reason.PODS_REFUSED
     hint = "Correct spec.template" if trial.invalid else "Correct spec.template, or what refuses it; it is tried again"
+    if _POLICY in trial.refusal:
+        # It may be about the namespace, the operator's own policy among them: no template helps.
+        hint = "Do as that policy says, or ask the administrator; it is tried again"
     if trial.invalid:
         unknown = [
             f"{field.path}: {field.fix.rstrip('.')}" for field in field_findings(job.spec.template)[:_MOST_HINTS]

@@ -155,8 +155,7 @@ def conditions(
     words = {kind: _SEE_READY for kind in _FOR_TOOLS if kind in says}
     words |= {_ABOUT[verdict.state]: verdict.message, ConditionType.READY: verdict.message + unrun}
     said = {
-        kind: Statement("True" if says.get(kind, False) else "False", verdict.reason, words.get(kind, ""))
-        for kind in _OF_THE_STATE
+        kind: Statement(_status(says.get(kind, False)), verdict.reason, words.get(kind, "")) for kind in _OF_THE_STATE
     }
     befores = {each.type: each for each in previous.conditions}
     accepted = acceptance or befores.get(ConditionType.ACCEPTED)
@@ -183,17 +182,19 @@ def with_refusal(
 ) -> list[Condition]:
     """Return the conditions of a status, which are about the accepted run, but for those about the run `run_id`.
 
-    That one is refused, so that what spec asks for will not come by itself, whatever the accepted run does.
+    That one is refused, so that what spec asks for will not come by itself, whatever the accepted run does; or
+    it waits, where the refusal's state is Starting.
     `previous` is the status as it was written last, from which a condition keeps its transition time.
     """
-    left = f"Run {run_id!r} is refused, and run {status.run_id!r} is left as it is"
+    waits = refusal.state is State.STARTING
+    left = f"Run {run_id!r} {'waits' if waits else 'is refused'}, and run {status.run_id!r} is left as it is"
     run = said_of_the_run(status)
     goes_on = f" {run.message}" if run is not None and run.state is not State.INVALID else ""
     said = {
-        ConditionType.ACCEPTED: Statement("False", refusal.reason, f"{left}: {refusal.message}"),
+        ConditionType.ACCEPTED: Statement(_status(waits), refusal.reason, f"{left}: {refusal.message}"),
         ConditionType.READY: Statement("False", refusal.reason, f"{left}; condition Accepted says why.{goes_on}"),
-        ConditionType.RECONCILING: Statement("False", refusal.reason, ""),
-        ConditionType.STALLED: Statement("True", refusal.reason, _SEE_READY),
+        ConditionType.RECONCILING: Statement(_status(waits), refusal.reason, _SEE_READY if waits else ""),
+        ConditionType.STALLED: Statement(_status(not waits), refusal.reason, "" if waits else _SEE_READY),
     }
     befores = {each.type: each for each in previous.conditions}
     return [
@@ -202,6 +203,10 @@ def with_refusal(
         else each.model_copy(update={"observed_generation": generation})
         for each in status.conditions
     ]
+
+
+def _status(holds: bool) -> Literal["True", "False"]:
+    return "True" if holds else "False"
 
 
 def _stated(kind: ConditionType, said: Statement, before: Condition | None, *, generation: int, now: str) -> Condition:

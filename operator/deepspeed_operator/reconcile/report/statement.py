@@ -25,7 +25,6 @@ from deepspeed_operator.reconcile.report.conditions import (
     asks_for_another_run,
     condition,
     conditions,
-    is_true,
     said_of_the_run,
     with_refusal,
 )
@@ -59,7 +58,9 @@ def state(
     changes = changes or {}
     of_spec = not asks_for_another_run(job) or changes.get("run_id") == job.spec.run_id
     generation = (None if of_spec else before.observed_generation) or job.metadata.generation
-    unsaid = of_spec and acceptance is None and not is_true(before, ConditionType.ACCEPTED)
+    said = condition(before, ConditionType.ACCEPTED)
+    of_another_run = said is None or said.status != "True" or said.reason == Reason.PODS_REFUSED  # refused, or waiting
+    unsaid = of_spec and acceptance is None and of_another_run
     if unsaid and before.world is not None:
         has_config = before.config_digest is not None
         acceptance = accepted(before.world, before.batch, has_config=has_config, warnings=before.warnings or 0)

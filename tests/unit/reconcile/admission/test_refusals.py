@@ -162,6 +162,32 @@ def test_a_pod_that_the_api_server_refuses_on_trial_is_never_created(
     assert len(simulation.pods) == 2
 
 
+def test_a_job_for_which_a_quota_has_no_room_is_accepted_and_waits() -> None:
+    simulation = Simulation(job(), trial_refusal=("exceeded quota: gpus", False), trial_quota=True)
+    simulation.settle()
+    assert simulation.job.status.state is State.STARTING
+    assert simulation.condition(ConditionType.ACCEPTED).status == "True"
+    assert simulation.condition(ConditionType.RECONCILING).reason == "PodsRefused"
+    assert simulation.condition(ConditionType.STALLED).status == "False"
+    assert "No pod was created: exceeded quota: gpus. Make room" in simulation.condition(ConditionType.READY).message
+    assert not simulation.pods
+    simulation.wait(20)
+    simulation.settle()
+    assert simulation.writes.count("status") == 1
+    simulation.trial_refusal, simulation.trial_quota = None, False
+    simulation.wait(10)
+    simulation.settle()
+    assert len(simulation.pods) == 2
+    assert simulation.condition(ConditionType.READY).reason == "Starting"
+
+
+def test_what_a_policy_refuses_is_not_for_the_template_to_correct() -> None:
+    words = "ValidatingAdmissionPolicy 'a' with binding 'a' denied request: this namespace has no jobs"
+    simulation = Simulation(job(), trial_refusal=(words, False))
+    simulation.settle()
+    assert "has no jobs. Do as that policy says, or ask" in simulation.condition(ConditionType.ACCEPTED).message
+
+
 def test_a_refusal_on_the_way_keeps_no_half_gang_and_is_tried_again() -> None:
     simulation = Simulation(job(), refuse_pods="exceeded quota: gpus")
     simulation.settle()
