@@ -45,6 +45,7 @@ _GLOO: Final = Library("gloo", "GLOO_", {})
 ACCELERATORS: Final[Mapping[str, Accelerator]] = {
     "nvidia.com/gpu": Accelerator("NVIDIA", "cuda", _NCCL),
     "nvidia.com/gpu.shared": Accelerator("NVIDIA", "cuda", _NCCL),
+    "nvidia.com/gpu-*": Accelerator("NVIDIA", "cuda", _NCCL),  # renamed in the device plugin, such as gpu-h100
     "nvidia.com/mig-*": Accelerator("NVIDIA", "cuda", _NCCL),
     "amd.com/gpu": Accelerator("AMD", "rocm", _RCCL),
     "gpu.intel.com/i915": Accelerator("Intel", "xpu", _ONECCL),

@@ -28,6 +28,8 @@ def spec_of(limits: Any = None, **fields: Any) -> DeepSpeedJobSpec:
         ({"nvidia.com/gpu": 0}, 1),
         ({"nvidia.com/gpu": "many"}, 1),
         ({"nvidia.com/mig-1g.5gb": 2, "nvidia.com/mig-2g.10gb": 1}, 3),
+        ({"nvidia.com/gpu-h100": 8}, 8),
+        ({"nvidia.com/gpumem": 8000, "nvidia.com/hostdev": 2}, 1),
         ({"amd.com/gpu": 4}, 4),
         ({"habana.ai/gaudi": 8}, 8),
         ({"gpu.intel.com/i915": 2}, 2),
