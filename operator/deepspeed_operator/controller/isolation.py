@@ -5,17 +5,18 @@ import logging
 from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import steady
+from deepspeed_operator.controller.contents import contains, merged
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.resources import NETWORK_POLICIES, Json
 
-# A policy that somebody deleted is made again with the next attempt that begins after so long.
+# A policy that somebody deleted or changed is restored with the next attempt that begins after so long.
 BELIEVED_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class Isolation:
-    """Keeps the policy in place; one that is there stays as it is, for its namespace's owner may have changed it."""
+    """Keeps the policy in place, and as this install has it: a namespace's owner opens more by another one."""
 
     def __init__(self, client: Client, policy: Json | None) -> None:
         """`policy`: the manifest, the same in all namespaces; None: make none."""
@@ -34,8 +35,11 @@ class Isolation:
         self._seen[namespace] = steady()
         name = self._policy["metadata"]["name"]
         try:
-            if await read(self._client, NETWORK_POLICIES, namespace, name, metadata=True) is None:
+            live = await read(self._client, NETWORK_POLICIES, namespace, name)
+            if live is None:
                 await self._client.create(NETWORK_POLICIES, namespace, self._policy)
+            elif not contains(live, self._policy):
+                await self._client.replace(NETWORK_POLICIES, namespace, merged(live, self._policy))
         except ApiError as error:
-            if not error.already_exists:
+            if not (error.already_exists or error.conflict):
                 _log.warning("NetworkPolicy %s/%s could not be made: %s", namespace, name, error)

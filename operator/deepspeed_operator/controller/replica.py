@@ -62,7 +62,8 @@ class Replica:
             default_accelerator=settings.default_accelerator,
             reads_nodes=settings.reads_nodes,
         )
-        isolation = Isolation(self.client, jobs_policy(settings.namespace) if settings.isolates_jobs else None)
+        policy = jobs_policy(settings.namespace, settings.jobs_ingress) if settings.isolates_jobs else None
+        isolation = Isolation(self.client, policy)
         self._judges = judges
         quotas, self._tokens = Quotas(self.client), Tokens()
         self._questions = Questions(

@@ -1,6 +1,7 @@
 """What the operator is told at its start: flags, each with an environment variable as its default."""
 
 import argparse
+import json
 import math
 import os
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from deepspeed_operator.api.names import JOBS_POLICY, OPERATOR
+from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.accelerators import ACCELERATORS, CPU, NVIDIA_GPU, known_accelerator
 
 LogFormat = Literal["json", "plain"]
@@ -52,6 +54,7 @@ class Settings:
     reads_nodes: bool = False
     state_directory: Path | None = None  # None: what ends a process is not remembered by the next
     isolates_jobs: bool = True
+    jobs_ingress: tuple[Json, ...] = ()  # further rules of that NetworkPolicy
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
     http_port: int = 8080
     log_format: LogFormat = "plain"
@@ -86,6 +89,7 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         reads_nodes=given.read_nodes,
         state_directory=Path(given.state_directory) if given.state_directory else None,
         isolates_jobs=given.isolate_jobs,
+        jobs_ingress=given.jobs_ingress,
         http_host=given.http_host,
         http_port=given.http_port,
         log_format=given.log_format,
@@ -105,6 +109,17 @@ def _accelerator(text: str) -> str:
     if text != CPU and (known_accelerator(text) is None or "*" in text):
         raise argparse.ArgumentTypeError(f"{text!r} is neither {CPU} nor one of {', '.join(ACCELERATORS)}")
     return text
+
+
+def _rules(text: str) -> tuple[Json, ...]:
+    """Parse a JSON list of objects."""
+    try:
+        rules: Any = json.loads(text)
+    except ValueError:
+        rules = None
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in cast("list[Any]", rules)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON list of objects")
+    return tuple(cast("list[Json]", rules))
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -141,6 +156,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     silent = "cpu, or the resource of jobs that name no accelerator and"
     add("worker-accelerator", own.worker_accelerator, f"{silent} run in the worker image", _accelerator)
     add("default-accelerator", own.default_accelerator, f"{silent} have their own image", _accelerator)
+    add("jobs-ingress", "[]", f"JSON list of further ingress rules of the NetworkPolicy {JOBS_POLICY}", _rules)
     add("state-directory", "", "directory that a restart keeps: it tells there which job was worked on as it ended")
     add("http-host", own.http_host, "address of /healthz, /readyz and /metrics")
     add("http-port", str(own.http_port), "port of /healthz, /readyz and /metrics", _port)

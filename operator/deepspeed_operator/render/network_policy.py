@@ -1,19 +1,17 @@
-"""The NetworkPolicy of a namespace with jobs: who may connect to their pods on our ports and those of the ranks."""
+"""The NetworkPolicy of a namespace with jobs: who may connect to their pods."""
 
-from typing import Final
+from collections.abc import Sequence
 
 from deepspeed_operator.api.names import JOBS_POLICY, LABEL_MANAGED_BY, OPERATOR
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.job.ports import FIRST
-
-# NCCL, gloo and torch listen on ports that the kernel chooses, which are above ours.
-_LAST: Final = 65535
+from deepspeed_operator.job.ports import FIRST, LAST
 
 
-def jobs_policy(operator_namespace: str) -> Json:
-    """Return the policy that is the same for all jobs of a namespace.
+def jobs_policy(operator_namespace: str, further_ingress: Sequence[Json] = ()) -> Json:
+    """Return the policy that is the same in all namespaces: jobs' pods reach each other, the operator their agents.
 
-    Ports below ours stay open to everybody: a job's own services, such as TensorBoard or Ray's dashboard, are there.
+    `further_ingress`: rules of a NetworkPolicy that the install adds. Nothing else may be open by it: policies add up,
+    and a namespace may have one that closes everything.
     """
     jobs = {"matchLabels": {LABEL_MANAGED_BY: OPERATOR}}
     from_operator = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": operator_namespace}}}
@@ -25,13 +23,10 @@ def jobs_policy(operator_namespace: str) -> Json:
             "podSelector": jobs,
             "policyTypes": ["Ingress"],
             "ingress": [
+                # All ports: NCCL, gloo and torch listen where the kernel chooses.
                 {"from": [{"podSelector": jobs}]},
-                {"from": [from_operator], "ports": [_range(FIRST, _LAST)]},
-                {"ports": [_range(1, FIRST - 1), _range(1, FIRST - 1, "UDP")]},
+                {"from": [from_operator], "ports": [{"protocol": "TCP", "port": FIRST, "endPort": LAST}]},
+                *further_ingress,
             ],
         },
     }
-
-
-def _range(first: int, last: int, protocol: str = "TCP") -> Json:
-    return {"protocol": protocol, "port": first, "endPort": last}

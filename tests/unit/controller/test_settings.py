@@ -19,6 +19,14 @@ def test_a_flag_wins_over_its_variable() -> None:
     assert (settings.http_port, settings.qps) == (9001, 50.0)
 
 
+def test_rules_are_a_json_list_of_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    assert settings_from([], {"DEEPSPEED_OPERATOR_JOBS_INGRESS": '[{"ports": []}]'}).jobs_ingress == ({"ports": []},)
+    for wrong in ("", "{}", "[1]"):
+        with pytest.raises(SystemExit):
+            settings_from([], {"DEEPSPEED_OPERATOR_JOBS_INGRESS": wrong})
+        assert f"{wrong!r} is no JSON list of objects" in capsys.readouterr().err
+
+
 def test_namespaces_are_a_set() -> None:
     assert settings_from(["--watch-namespaces", "b, a,,b"], {}).watched_namespaces == ("a", "b")
 
