@@ -27,10 +27,12 @@ class Operator:
 
     cluster: Cluster
 
-    def install(self) -> None:
+    def install(self, *settings: str) -> None:
+        """Install or upgrade the chart; `settings`: further values, as `--set` takes them."""
         repository, _, tag = images.ensure("operator").rpartition(":")
         values = {"image.repository": repository, "image.tag": tag, "worker.image": images.ensure("worker")}
         options = [option for name, value in values.items() for option in ("--set-string", f"{name}={value}")]
+        options += [option for setting in settings for option in ("--set", setting)]
         # As on a strict cluster: the API server refuses pods there that are not of Pod Security's narrowest kind.
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}

@@ -34,10 +34,11 @@ FULL: dict[str, Any] = {
     "rbac": {"aggregate": False},
     "serviceAccount": {"name": "trainer-of-trainers", "annotations": {"team": "ml"}},
     "metrics": {
-        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-        "podMonitor": {"enabled": True, "interval": "1m"},
+        "service": False,
+        "podMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prometheus"}},
     },
-    "networkPolicy": {"enabled": True, "apiServerPorts": [6443]},
+    "admissionPolicy": {"excludedNamespaces": ["kube-system", "team-c"], "hostAccess": "Labelled"},
+    "networkPolicy": {"enabled": True, "apiServerPorts": [6443], "jobsIngress": [{"ports": [{"port": 6006}]}]},
     "podLabels": {"team": "ml"},
     "podAnnotations": {"note": "yes"},
     "nodeSelector": {"pool": "system"},
@@ -114,12 +115,50 @@ def test_crd_is_the_generated_one(helm: Path, crds: dict[str, bool], annotations
         ({**DEFAULT, "api": {"qps": 0}}, "/api/qps"),
         ({**DEFAULT, "worker": {"deepspeedVersion": "latest"}}, "/worker/deepspeedVersion"),
         ({**DEFAULT, "resources": {"cpu": 1}}, "cpu"),
+        ({**DEFAULT, "nameOverride": "BadName"}, "/nameOverride"),
+        ({**DEFAULT, "fullnameOverride": "has space"}, "/fullnameOverride"),
+        ({**DEFAULT, "podLabels": {"app.kubernetes.io/name": "other"}}, "/podLabels"),
+        ({**DEFAULT, "networkPolicy": {"apiServerPorts": None}}, "apiServerPorts"),
+        ({**DEFAULT, "networkPolicy": {"jobsIngress": ["any"]}}, "/networkPolicy/jobsIngress/0"),
+        ({**DEFAULT, "admissionPolicy": {"hostAccess": "Never"}}, "/admissionPolicy/hostAccess"),
+        ({**DEFAULT, "defaultAccelerator": "google.com/tpu"}, "/defaultAccelerator"),
+        ({**DEFAULT, "watchNamespaces": ["ops"]}, "the operator's own namespace serves no jobs"),
+        ({**DEFAULT, "metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}, "enable one"),
+        ({**DEFAULT, "metrics": {"service": False, "serviceMonitor": {"enabled": True}}}, "needs metrics.service"),
     ],
 )
 def test_wrong_values_are_refused_by_name(helm: Path, values: dict[str, Any], complaint: str) -> None:
     done = template(helm, values)
     assert done.returncode != 0
     assert complaint in done.stderr
+
+
+def test_a_service_monitor_reads_the_service(helm: Path) -> None:
+    labels = {"release": "prometheus"}
+    rendered = objects(
+        template(helm, {**DEFAULT, "metrics": {"serviceMonitor": {"enabled": True, "labels": labels}}}).stdout
+    )
+    (monitor,) = (document for document in rendered if document["kind"] == "ServiceMonitor")
+    service = next(document for document in rendered if document["kind"] == "Service")
+    assert monitor["metadata"]["labels"].items() >= labels.items()
+    assert service["metadata"]["labels"].items() >= monitor["spec"]["selector"]["matchLabels"].items()
+    assert monitor["spec"]["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "30s"}]
+
+
+def test_the_operators_own_namespace_is_always_excluded(helm: Path) -> None:
+    values = {**DEFAULT, "admissionPolicy": {"excludedNamespaces": None}, "defaultAccelerator": "nvidia.com/gpu-h100"}
+    rendered = objects(template(helm, values).stdout)
+    (policy,) = (document for document in rendered if document["kind"] == "ValidatingAdmissionPolicy")
+    assert policy["spec"]["validations"][0]["expression"] == '!(request.namespace in ["ops"])'
+
+
+def test_policies_of_installs_have_names_apart(helm: Path) -> None:
+    def name(release: str, namespace: str) -> str:
+        rendered = objects(template(helm, {**DEFAULT, "fullnameOverride": release}, "-n", namespace).stdout)
+        return next(each["metadata"]["name"] for each in rendered if each["kind"] == "ValidatingAdmissionPolicy")
+
+    assert name("a" * 50, "b" * 60) != name("a" * 50, "b" * 61)
+    assert name("a-b", "c") != name("a", "b-c")
 
 
 def test_old_kubernetes_is_refused(helm: Path) -> None:
@@ -150,6 +189,7 @@ def test_old_kubernetes_is_refused(helm: Path) -> None:
         ("list namespaces", "no"),
         ("create serviceaccounts/token", "no"),
         ("create leases.coordination.k8s.io", "no"),
+        ("list networkpolicies", "no"),
     ],
 )
 def test_operator_may_do_what_it_needs(cluster: Cluster, operator: Operator, question: str, answer: str) -> None:

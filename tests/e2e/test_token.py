@@ -70,7 +70,7 @@ def test_the_attempts_secret_goes_with_it(make_namespace: Callable[..., Namespac
     namespace.delete("again", "--wait=false")
 
 
-def test_an_upgrade_keeps_the_key(operator: Operator) -> None:
+def test_an_upgrade_keeps_the_key_and_a_key_that_is_removed_is_made_anew(operator: Operator) -> None:
     def key() -> bytes:
         path = f"{CORE}/namespaces/{NAMESPACE}/secrets/{NAME}-key"
         return b64decode(operator.cluster.api.request("GET", path)["data"]["key"])
@@ -80,3 +80,11 @@ def test_an_upgrade_keeps_the_key(operator: Operator) -> None:
     operator.install()
     operator.settled()
     assert key() == before
+    # As docs/operate.md says it.
+    kubectl, where = operator.cluster.kubectl, f"--namespace={NAMESPACE}"
+    kubectl("patch", where, "secret", f"{NAME}-key", "--type=json", "-p", '[{"op": "remove", "path": "/data/key"}]')
+    kubectl("rollout", "restart", where, f"deployment/{NAME}")
+    kubectl("rollout", "status", where, f"deployment/{NAME}", "--timeout=60s")
+    operator.settled()
+    assert len(key()) == 32
+    assert key() != before

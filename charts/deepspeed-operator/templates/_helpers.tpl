@@ -57,8 +57,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [get, create, delete]
 - apiGroups: [""]
   resources: [secrets]
-  # A deletion can be asked for in a way that shows the object. The policy lets none but an attempt's be deleted: without it
-  # there is no such right, and an attempt's Secret goes with its job.
+  # A dry-run delete can return the Secret: `delete` is granted only while the policy guards it. Without that an attempt's
+  # Secret goes with its job.
   verbs: [create{{ if .Values.admissionPolicy.enabled }}, delete{{ end }}]
 - apiGroups: [""]
   resources: [services]
@@ -73,7 +73,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   resourceNames: [deepspeed-operator-jobs]
-  verbs: [get]
+  verbs: [get, update]
 {{- end }}
 - apiGroups: [""]
   resources: [resourcequotas]

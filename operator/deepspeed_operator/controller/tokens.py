@@ -35,7 +35,9 @@ class Tokens:
             while not self._key:
                 self._key = await _read_or_fill(client, namespace, name)
         except ApiError as error:
-            return f"Secret {namespace}/{name}, which holds the key of the attempts' tokens, cannot be used: {error}"
+            hint = "; if it is gone, `helm upgrade` makes it again" if error.status == 403 else ""
+            secret = f"Secret {namespace}/{name}, which holds the key of the attempts' tokens,"
+            return f"{secret} cannot be used{hint}: {error}"
         except ValueError:
             return f"Secret {namespace}/{name} has no {_KEY} of {_BYTES} bytes: delete that key from it, for a new one"
         return None
