@@ -1,6 +1,7 @@
 """The spec of a DeepSpeedJob: what a user writes. Field descriptions are what `kubectl explain` prints."""
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -358,6 +359,14 @@ class DeepSpeedJobSpec(ApiModel):
         description="Any text. Change it to run a finished job again, or to replace a running run by a new one: no "
         "rename, no delete. Default: empty. Example: second-try",
     )
+
+    @cached_property
+    def memo(self) -> dict[str, object]:
+        """Keeps what other modules have computed of this object, so that they compute it once; no part of its value.
+
+        A copy shares it: whoever keeps something here compares the fields that it was computed of.
+        """
+        return {}
 
     @property
     def startup_deadline_seconds(self) -> int:

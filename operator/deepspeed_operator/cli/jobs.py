@@ -16,6 +16,7 @@ from deepspeed_operator.cli.report import Options, Placed, Report, gravest_first
 from deepspeed_operator.cli.sources import Content, Item, values
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import AGENT_ROOM, Installation
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.lint.pod_fields import field_findings
 from deepspeed_operator.reconcile.admission.judge import Judgement, judge
 from deepspeed_operator.reconcile.observe.observed import ConfigMapContent, Facts, Observed, content_of
@@ -62,7 +63,7 @@ def judge_job(item: Item, contents: list[Content], options: Options, installatio
         findings.append(not_in_files(job))
         job = job.model_copy(update={"spec": job.spec.model_copy(update={"ds_config_from": None})})
     verdict = _verdict(job, found, installation, options.accelerator)
-    findings += [*verdict.errors, *verdict.findings, *field_findings(job.spec.template)]
+    findings += [*verdict.errors, *verdict.findings, *field_findings(pod_template(job.spec))]
     version = declared_version(job.spec, installation)
     if options.explain and verdict.configuration is not None:
         where = "spec.dsConfig" if found is None else "spec.dsConfigFrom"

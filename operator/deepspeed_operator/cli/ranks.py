@@ -10,7 +10,7 @@ from deepspeed_operator.job.accelerators import CPU, NVIDIA_GPU, accelerator_lim
 from deepspeed_operator.job.data_sheets import DEVICES, USUAL, Device
 from deepspeed_operator.job.gpus import Gpu, Gpus, declared_gpus, demanded_gpus, wanted_gpus
 from deepspeed_operator.job.provenance import Fact, Source
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.job.units import GIB
 
 # A plan of a job that names no accelerator is one for GPUs: whoever asks for a plan of CPUs can say so.
@@ -66,7 +66,7 @@ def _named(spec: DeepSpeedJobSpec) -> str:
     accelerator = accelerator_of(spec, _SILENT)
     if accelerator == CPU:
         return "CPUs"
-    limits = accelerator_limits(trainer_of(spec.template) or {})
+    limits = accelerator_limits(pod_template(spec))
     return (
         ", ".join(name for name, quantity in limits.items() if whole(quantity) != 0)
         or accelerator

@@ -81,6 +81,11 @@ class JobCache:
         self._whole.move_to_end(key)
         return known[0]
 
+    def forget_computed(self, key: Key) -> None:
+        """Drop what was computed of a job that is kept: it may take more memory than was counted for the job."""
+        if key in self._whole:
+            self._whole[key][0].spec.memo.clear()
+
     def tell(self, item: Json) -> None:
         """Note what the metadata of a job says, unless its end or a newer version is known."""
         metadata: Json = item["metadata"]

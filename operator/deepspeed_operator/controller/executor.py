@@ -88,6 +88,7 @@ class Executor:
             with RECONCILE_SECONDS.time():
                 await self._until_settled(key)
         finally:
+            self.jobs.forget_computed(key)
             if (memory := self._memories.get(key)) is not None:
                 memory.facts = memory.facts.without_texts()
 

@@ -1,1 +1,1 @@
-"""One job as given: its world, ports, accelerators and GPUs, image and network profile; what a fact's source is."""
+"""One job as given: its template, world, ports, accelerators and GPUs, image, network profile; the sources of facts."""

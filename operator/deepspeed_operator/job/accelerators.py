@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import World
-from deepspeed_operator.api.untyped import list_at, object_at, objects_at
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import PodTemplate, pod_template
 
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 CPU: Final = "cpu"
@@ -66,10 +65,9 @@ def known_accelerator(resource: str) -> Accelerator | None:
     return next((found for name, found in ACCELERATORS.items() if fnmatchcase(resource, name)), None)
 
 
-def accelerator_limits(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the accelerators that the container limits itself to, as written; a limit of 0 is one too."""
-    limits = object_at(trainer, "resources", "limits")
-    return {name: quantity for name, quantity in limits.items() if known_accelerator(name)}
+def accelerator_limits(template: PodTemplate) -> dict[str, Any]:
+    """Return the accelerators that the trainer is limited to, as written; a limit of 0 is one too."""
+    return {name: quantity for name, quantity in template.limits.items() if known_accelerator(name)}
 
 
 def whole(quantity: object) -> int | None:
@@ -78,10 +76,9 @@ def whole(quantity: object) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def names_accelerator(trainer: Mapping[str, Any]) -> bool:
-    """Say whether the container's resources name an accelerator. A limit of 0, or a device claim, does, too."""
-    named = [*object_at(trainer, "resources", "limits"), *object_at(trainer, "resources", "requests")]
-    return any(known_accelerator(name) for name in named) or bool(list_at(trainer, "resources", "claims"))
+def names_accelerator(template: PodTemplate) -> bool:
+    """Say whether the trainer's resources name an accelerator. A limit of 0, or a device claim, does, too."""
+    return any(map(known_accelerator, [*template.limits, *template.requests])) or bool(template.claims)
 
 
 def default_resource(world: World) -> str:
@@ -97,14 +94,14 @@ def accelerator_of(spec: DeepSpeedJobSpec, default: str) -> str | None:
 
     `default`: the resource of a job whose template names no accelerator, or CPU.
     """
-    trainer = trainer_of(spec.template) or {}
-    chosen = [variable.get("value") for variable in objects_at(trainer, "env") if variable.get("name") == _CHOICE]
+    template = pod_template(spec)
+    chosen = [variable.get("value") for variable in template.env if variable.get("name") == _CHOICE]
     if chosen and isinstance(chosen[-1], str):
         return chosen[-1]
-    if not names_accelerator(trainer):
+    if not names_accelerator(template):
         known = known_accelerator(default)
         return known.name if known is not None else CPU
-    limits = accelerator_limits(trainer)
+    limits = accelerator_limits(template)
     given = (known_accelerator(resource) for resource, quantity in limits.items() if whole(quantity) != 0)
     names = {each.name for each in given if each is not None}
     if limits and not names:

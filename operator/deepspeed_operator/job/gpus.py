@@ -9,9 +9,9 @@ from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.job.accelerators import ACCELERATORS, NVIDIA_GPU, accelerator_limits, accelerator_of, whole
 from deepspeed_operator.job.data_sheets import DEVICES, Device
-from deepspeed_operator.job.node_selection import INSTANCE_TYPE, Demand, LabelledNode, demand_of
+from deepspeed_operator.job.node_selection import INSTANCE_TYPE, Demand, LabelledNode
 from deepspeed_operator.job.provenance import Source
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.job.world import world_of
 
 _MIB: Final = 2**20
@@ -175,10 +175,10 @@ def wanted_gpus(spec: DeepSpeedJobSpec, default: str) -> Wanted | None:
 
     `default`: the resource of a job whose template names no accelerator, or CPU.
     """
-    resources = list(accelerator_limits(trainer_of(spec.template) or {})) or [default]
+    resources = list(accelerator_limits(pod_template(spec))) or [default]
     if accelerator_of(spec, default) != ACCELERATORS[NVIDIA_GPU].name or len(resources) > 1:
         return None
-    return Wanted(demand_of(spec.template), resources[0], world_of(spec).slots_per_node)
+    return Wanted(pod_template(spec).demand, resources[0], world_of(spec).slots_per_node)
 
 
 def declared_gpus(spec: DeepSpeedJobSpec, default: str) -> Gpus | None:

@@ -4,12 +4,12 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import AcceleratorSource, WorldAccelerator
 from deepspeed_operator.job.accelerators import CPU, accelerator_of, names_accelerator
 from deepspeed_operator.job.installation import Installation
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import pod_template
 
 
 def trainer_image(spec: DeepSpeedJobSpec, installation: Installation) -> str:
     """Return the image of the trainer container: the job's, else the installation's; empty if neither has one."""
-    return spec.image or (trainer_of(spec.template) or {}).get("image") or installation.worker_image
+    return spec.image or pod_template(spec).trainer.get("image") or installation.worker_image
 
 
 def declared_version(spec: DeepSpeedJobSpec, installation: Installation) -> str | None:
@@ -21,7 +21,7 @@ def declared_version(spec: DeepSpeedJobSpec, installation: Installation) -> str 
 
 def given_accelerator(spec: DeepSpeedJobSpec, installation: Installation) -> WorldAccelerator:
     """Return what the ranks run on: what the template names, else what the worker image or the install is for."""
-    if names_accelerator(trainer_of(spec.template) or {}):
+    if names_accelerator(pod_template(spec)):
         return WorldAccelerator(name=accelerator_of(spec, CPU), source=AcceleratorSource.TEMPLATE)
     if is_worker_image(spec, installation):
         default, source = installation.worker_accelerator, AcceleratorSource.WORKER_IMAGE

@@ -77,10 +77,10 @@ class Demand:
                 yield from ((requirement.key, value) for value in requirement.values)
 
 
-def demand_of(template: Json | None) -> Demand:
-    """Return what the template demands of its pods' nodes."""
-    selector = object_at(template, "spec", "nodeSelector").items()
-    required = object_at(template, "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+def demand_of(pod: Json) -> Demand:
+    """Return what a pod of this spec demands of its node."""
+    selector = object_at(pod, "nodeSelector").items()
+    required = object_at(pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     terms = tuple(
         NodeSelectorTerm(_requirements(term, "matchExpressions"), _requirements(term, "matchFields"))
         for term in objects_at(required, "nodeSelectorTerms")

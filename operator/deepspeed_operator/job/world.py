@@ -4,7 +4,7 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import World
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.job.accelerators import accelerator_limits, whole
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import pod_template
 
 
 def world_of(spec: DeepSpeedJobSpec) -> World:
@@ -21,5 +21,5 @@ def declared_parallelism(spec: DeepSpeedJobSpec) -> ParallelDegrees:
 
 def accelerator_slots(spec: DeepSpeedJobSpec) -> int:
     """Return how many accelerators the template gives the trainer; 0 if it says none, or says nothing."""
-    limits = accelerator_limits(trainer_of(spec.template) or {})
+    limits = accelerator_limits(pod_template(spec))
     return sum(whole(quantity) or 0 for quantity in limits.values())

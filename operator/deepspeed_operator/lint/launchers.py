@@ -6,8 +6,7 @@ from typing import Final
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import Finding, Level, World
-from deepspeed_operator.api.untyped import list_at, objects_at
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.lint.commands import Launch, assigned, launches, referenced
 
 # What the agent sets for launcher None; the last two, as a PyTorchJob does, where the command names one of them.
@@ -156,10 +155,10 @@ def _option(options: Sequence[str], name: str, default: str) -> str:
 
 def _unset(spec: DeepSpeedJobSpec, words: Sequence[str], options: Sequence[str]) -> list[str]:
     """Return the variables of how many pods there are, and which this one is, that nobody is seen to set."""
-    trainer = trainer_of(spec.template)
-    if list_at(trainer, "envFrom") or any(re.search(r"(^|[;&\n]|\bsource)\s*(\.|source)\s", word) for word in words):
+    template = pod_template(spec)
+    if template.env_from or any(re.search(r"(^|[;&\n]|\bsource)\s*(\.|source)\s", word) for word in words):
         return []
-    given = {f"{variable.get('name')}" for variable in objects_at(trainer, "env")}
+    given = {f"{variable.get('name')}" for variable in template.env}
     given |= _SET | assigned(words) | set(spec.network.env if spec.network is not None else ())
     names = ("nnodes", "node_rank", "num_machines", "machine_rank")
     asked = referenced([_option(options, name, "") for name in names])
@@ -167,6 +166,6 @@ def _unset(spec: DeepSpeedJobSpec, words: Sequence[str], options: Sequence[str])
 
 
 def _forces_torchrun(spec: DeepSpeedJobSpec, words: Sequence[str]) -> bool:
-    trainer = trainer_of(spec.template)
-    named = any(variable.get("name") == "FORCE_TORCHRUN" for variable in objects_at(trainer, "env"))
-    return named or bool(list_at(trainer, "envFrom")) or "FORCE_TORCHRUN" in assigned(words)
+    template = pod_template(spec)
+    named = any(variable.get("name") == "FORCE_TORCHRUN" for variable in template.env)
+    return named or bool(template.env_from) or "FORCE_TORCHRUN" in assigned(words)

@@ -13,35 +13,35 @@ from deepspeed_operator.api.names import (
 )
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level
-from deepspeed_operator.api.untyped import Json, list_at, object_at
-from deepspeed_operator.job.trainer import mounts_shared_memory
-from deepspeed_operator.lint.shapes import TEMPLATE
+from deepspeed_operator.api.untyped import list_at, object_at
+from deepspeed_operator.job.template import POD, PodTemplate, pod_template
 
 
-def mount_findings(spec: DeepSpeedJobSpec, trainer: Json, trainer_path: str) -> list[Finding]:
+def mount_findings(spec: DeepSpeedJobSpec) -> list[Finding]:
     """Return volumes, mounts and a configPath that would cover what is ours, or that we would cover."""
+    template = pod_template(spec)
     return [
-        *_volume_names(spec),
-        *_covered_by_mounts(spec, trainer, trainer_path),
+        *_volume_names(template),
+        *_covered_by_mounts(spec, template),
         *_config_path(spec),
-        *_shared_memory_twice(spec, trainer),
+        *_shared_memory_twice(spec, template),
     ]
 
 
-def _volume_names(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
-    for position, volume in enumerate(list_at(spec.template, "spec", "volumes")):
+def _volume_names(template: PodTemplate) -> Iterator[Finding]:
+    for position, volume in enumerate(list_at(template.pod, "volumes")):
         name = object_at(volume).get("name")
         if name in OUR_VOLUMES:
-            path = f"{TEMPLATE}.spec.volumes[{position}].name"
+            path = f"{POD}.volumes[{position}].name"
             yield _error(path, f"{name} is the operator's volume.", "Choose another name.")
 
 
-def _covered_by_mounts(spec: DeepSpeedJobSpec, trainer: Json, trainer_path: str) -> Iterator[Finding]:
-    for position, mount in enumerate(list_at(trainer, "volumeMounts")):
+def _covered_by_mounts(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterator[Finding]:
+    for position, mount in enumerate(list_at(template.trainer, "volumeMounts")):
         mounted = object_at(mount).get("mountPath")
         if not isinstance(mounted, str) or not mounted:
             continue
-        path = f"{trainer_path}.volumeMounts[{position}].mountPath"
+        path = f"{template.trainer_path}.volumeMounts[{position}].mountPath"
         target = normpath(mounted)
         if _within(target, JOB_DIRECTORY) or _within(target, FILES_DIRECTORY):
             yield _error(path, f"{mounted} lies in a directory of the operator's.", "Mount it elsewhere.")
@@ -75,8 +75,8 @@ def _config_path(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
         )
 
 
-def _shared_memory_twice(spec: DeepSpeedJobSpec, trainer: Json) -> Iterator[Finding]:
-    if spec.shared_memory is not None and mounts_shared_memory(trainer):
+def _shared_memory_twice(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterator[Finding]:
+    if spec.shared_memory is not None and template.mounts_shared_memory:
         message = f"the template mounts its own volume at {SHARED_MEMORY}, whose size this field would set."
         yield _error("spec.sharedMemory", message, "Remove this field, or that mount.")
 

@@ -12,17 +12,16 @@ from itertools import islice
 from typing import Any, Final, cast
 
 from deepspeed_operator.api.status import Finding, Level
-from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.dsconfig.nearest import nearest
 from deepspeed_operator.dsconfig.wording import quoted
-from deepspeed_operator.lint.shapes import TEMPLATE
+from deepspeed_operator.job.template import POD, PodTemplate
 
 _POD: Final = "PodSpec"
 # Places whose fields are taken for each other's, in words.
 _HOMES: Final = {
-    _POD: "spec.template.spec",
+    _POD: POD,
     "Container": "the container",
-    "PodSecurityContext": "spec.template.spec.securityContext",
+    "PodSecurityContext": f"{POD}.securityContext",
     "SecurityContext": "the container's securityContext",
     "ResourceRequirements": "the container's resources",
 }
@@ -40,10 +39,9 @@ def _table() -> _Table:
     return _Table(**json.loads(files("deepspeed_operator.lint").joinpath("pod_fields.json").read_text("utf-8")))
 
 
-def field_findings(template: Json | None) -> list[Finding]:
+def field_findings(template: PodTemplate) -> list[Finding]:
     """Return a warning for each field of the template's spec that a pod does not have, the first ones of them."""
-    pod = object_at(template, "spec")
-    return list(islice(_unknown(pod, _POD, f"{TEMPLATE}.spec"), _MOST)) if pod else []
+    return list(islice(_unknown(template.pod, _POD, POD), _MOST)) if template.pod else []
 
 
 def _unknown(value: object, kind: str, path: str) -> Iterator[Finding]:

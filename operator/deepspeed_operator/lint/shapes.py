@@ -1,26 +1,25 @@
 """Whether the template has the shape of a PodTemplateSpec, in the places that we read or add to."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.api.untyped import Json, list_at, object_at
 from deepspeed_operator.dsconfig.wording import quoted
-
-TEMPLATE: Final = "spec.template"
+from deepspeed_operator.job.template import POD, TEMPLATE, PodTemplate
 
 _OBJECT_LISTS = ("containers", "initContainers", "volumes", "tolerations", "topologySpreadConstraints")
 _CONTAINER_LISTS = ("env", "volumeMounts")
 
 
-def shape_findings(template: Json | None) -> list[Finding]:
+def shape_findings(template: PodTemplate) -> list[Finding]:
     """Return what is neither absent nor of the type that Kubernetes has there."""
-    return list(_wrong_shapes(template or {}))
+    return list(_wrong_shapes(template))
 
 
-def _wrong_shapes(template: Json) -> Iterator[Finding]:
-    yield from _expect_object(template, TEMPLATE, "metadata", "spec")
-    metadata, pod = object_at(template, "metadata"), object_at(template, "spec")
+def _wrong_shapes(template: PodTemplate) -> Iterator[Finding]:
+    yield from _expect_object(template.written or {}, TEMPLATE, "metadata", "spec")
+    metadata, pod = template.metadata, template.pod
     yield from _expect_object(metadata, f"{TEMPLATE}.metadata", "labels", "annotations")
     for field in ("labels", "annotations"):
         for key, value in object_at(metadata, field).items():
@@ -28,11 +27,11 @@ def _wrong_shapes(template: Json) -> Iterator[Finding]:
                 yield _wrong(f"{TEMPLATE}.metadata.{field}[{quoted(key)}]", "a string", value)
     grace = pod.get("terminationGracePeriodSeconds")
     if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
-        yield _wrong(f"{TEMPLATE}.spec.terminationGracePeriodSeconds", "a whole number", grace)
+        yield _wrong(f"{POD}.terminationGracePeriodSeconds", "a whole number", grace)
     for field in _OBJECT_LISTS:
-        yield from _expect_objects(pod, f"{TEMPLATE}.spec", field)
+        yield from _expect_objects(pod, POD, field)
     for position, container in enumerate(list_at(pod, "containers")):
-        yield from _wrong_container(object_at(container), f"{TEMPLATE}.spec.containers[{position}]")
+        yield from _wrong_container(object_at(container), f"{POD}.containers[{position}]")
 
 
 def _wrong_container(container: Json, path: str) -> Iterator[Finding]:

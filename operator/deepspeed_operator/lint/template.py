@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from deepspeed_operator.api.names import ENV_PREFIX, GROUP, LABEL_MANAGED_BY, OPERATOR, TRAINER
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level
-from deepspeed_operator.api.untyped import Json, list_at, object_at
+from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.wording import quoted
 from deepspeed_operator.job.accelerators import accelerator_limits, whole
 from deepspeed_operator.job.image import trainer_image
 from deepspeed_operator.job.installation import Installation
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import POD, TEMPLATE, PodTemplate, pod_template
 from deepspeed_operator.job.world import accelerator_slots
 from deepspeed_operator.lint.mounts import mount_findings
-from deepspeed_operator.lint.shapes import TEMPLATE, shape_findings
-
-POD = f"{TEMPLATE}.spec"
+from deepspeed_operator.lint.shapes import shape_findings
 
 # Field → what to do instead of setting it.
 _OURS_IN_POD = {
@@ -36,38 +34,30 @@ _MESSAGE_PATH = "/dev/termination-log"
 
 def template_findings(spec: DeepSpeedJobSpec, installation: Installation) -> list[Finding]:
     """Return everything about the template, and about fields that meet it, that is refused or deserves advice."""
-    trainer, path = _located_trainer(spec.template)
+    template = pod_template(spec)
     return [
-        *shape_findings(spec.template),
-        *_ours_in_metadata(spec.template),
-        *_ours_in_pod(spec.template),
-        *_ours_in_trainer(trainer, path),
-        *_unidentified_trainer(spec.template),
-        *_image(spec, trainer, path, installation),
-        *mount_findings(spec, trainer, path),
-        *_slots(spec, trainer, path),
-        *_surprises(spec, trainer, path),
+        *shape_findings(template),
+        *_ours_in_metadata(template),
+        *_ours_in_pod(template),
+        *_ours_in_trainer(template),
+        *_unidentified_trainer(template),
+        *_image(spec, template, installation),
+        *mount_findings(spec),
+        *_slots(spec, template),
+        *_surprises(spec, template),
     ]
 
 
-def _located_trainer(template: Json | None) -> tuple[Json, str]:
-    trainer = trainer_of(template)
-    for position, container in enumerate(list_at(template, "spec", "containers")):
-        if container is trainer:
-            return container, f"{POD}.containers[{position}]"
-    return {}, f"{POD}.containers[0]"
-
-
-def _ours_in_metadata(template: Json | None) -> Iterator[Finding]:
-    for field in template or {}:
+def _ours_in_metadata(template: PodTemplate) -> Iterator[Finding]:
+    for field in template.written or {}:
         if field not in {"metadata", "spec"}:
             path = f"{TEMPLATE}.{_shown(field)}"
             yield _error(path, "not a field of a pod template.", "Write metadata and spec only.")
-    for field, value in object_at(template, "metadata").items():
+    for field, value in template.metadata.items():
         if field not in _PASSED_METADATA and value is not None:
             path = f"{TEMPLATE}.metadata.{_shown(field)}"
             yield _error(path, "the operator names and owns the pods.", "Remove it; labels and annotations may stay.")
-    for label, value in object_at(template, "metadata", "labels").items():
+    for label, value in template.labels.items():
         path = f"{TEMPLATE}.metadata.labels[{quoted(label)}]"
         if label.startswith(f"{GROUP}/"):
             yield _error(path, f"labels of {GROUP} are the operator's.", "Choose another prefix.")
@@ -75,8 +65,8 @@ def _ours_in_metadata(template: Json | None) -> Iterator[Finding]:
             yield _error(path, f"the operator finds its pods by this label, which is {OPERATOR}.", "Remove it.")
 
 
-def _ours_in_pod(template: Json | None) -> Iterator[Finding]:
-    pod = object_at(template, "spec")
+def _ours_in_pod(template: PodTemplate) -> Iterator[Finding]:
+    pod = template.pod
     for field, instead in _OURS_IN_POD.items():
         if pod.get(field) is not None:
             yield _error(f"{POD}.{field}", "this field is the operator's.", instead)
@@ -85,7 +75,8 @@ def _ours_in_pod(template: Json | None) -> Iterator[Finding]:
         yield _error(f"{POD}.restartPolicy", message, "Remove it.")
 
 
-def _ours_in_trainer(trainer: Json, path: str) -> Iterator[Finding]:
+def _ours_in_trainer(template: PodTemplate) -> Iterator[Finding]:
+    trainer, path = template.trainer, template.trainer_path
     for field, instead in _OURS_IN_TRAINER.items():
         if trainer.get(field):
             yield _error(f"{path}.{field}", "this field of the trainer container is the operator's.", instead)
@@ -99,16 +90,16 @@ def _ours_in_trainer(trainer: Json, path: str) -> Iterator[Finding]:
             yield _error(f"{path}.env[{position}].name", message, "Choose another name.")
 
 
-def _unidentified_trainer(template: Json | None) -> Iterator[Finding]:
-    containers = list_at(template, "spec", "containers")
-    if len(containers) > 1 and trainer_of(template) is None:
+def _unidentified_trainer(template: PodTemplate) -> Iterator[Finding]:
+    containers = list_at(template.pod, "containers")
+    if len(containers) > 1 and template.trainer_index is None:
         names = ", ".join(quoted(object_at(container).get("name")) for container in containers[:10])
         message = f"which container trains? There are {len(containers)} ({names}), none named {TRAINER}."
         yield _error(f"{POD}.containers", message, f"Name the training container {TRAINER}.")
 
 
-def _image(spec: DeepSpeedJobSpec, trainer: Json, path: str, installation: Installation) -> Iterator[Finding]:
-    templated = trainer.get("image")
+def _image(spec: DeepSpeedJobSpec, template: PodTemplate, installation: Installation) -> Iterator[Finding]:
+    templated, path = template.trainer.get("image"), template.trainer_path
     if spec.image and templated and spec.image != templated:
         message = (
             f"the trainer's image is given twice: {_shown(spec.image)}, and {_shown(str(templated))} in {path}.image."
@@ -119,10 +110,10 @@ def _image(spec: DeepSpeedJobSpec, trainer: Json, path: str, installation: Insta
         yield _error("spec.image", message, "Name an image with python3, PyTorch and DeepSpeed.")
 
 
-def _slots(spec: DeepSpeedJobSpec, trainer: Json, path: str) -> Iterator[Finding]:
-    for resource, quantity in accelerator_limits(trainer).items():
+def _slots(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterator[Finding]:
+    for resource, quantity in accelerator_limits(template).items():
         if whole(quantity) is None:
-            where = f"{path}.resources.limits[{quoted(resource)}]"
+            where = f"{template.trainer_path}.resources.limits[{quoted(resource)}]"
             yield _error(where, f"must be a whole number of devices, not {quoted(quantity)}.", "Write 8, for example.")
     accelerators, slots = accelerator_slots(spec), spec.slots_per_node
     if slots and slots > accelerators > 0:
@@ -133,8 +124,8 @@ def _slots(spec: DeepSpeedJobSpec, trainer: Json, path: str) -> Iterator[Finding
         yield _warning("spec.slotsPerNode", message, f"Remove it ({accelerators} are the default), or lower the limit.")
 
 
-def _surprises(spec: DeepSpeedJobSpec, trainer: Json, path: str) -> Iterator[Finding]:
-    pod = object_at(spec.template, "spec")
+def _surprises(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterator[Finding]:
+    pod, trainer = template.pod, template.trainer
     for position, container in enumerate(list_at(pod, "containers")):
         if container is not trainer and trainer:
             message = "a plain sidecar keeps its pod, and so its GPUs, after the trainer has ended."
@@ -145,7 +136,7 @@ def _surprises(spec: DeepSpeedJobSpec, trainer: Json, path: str) -> Iterator[Fin
         yield _warning(f"{POD}.dnsPolicy", message, "Remove it: the operator sets that.")
     if trainer.get("workingDir") and spec.training.files is not None:
         message = "with spec.training.files the ranks' working directory is /workspace."
-        yield _warning(f"{path}.workingDir", message, "Remove it, or spec.training.files.")
+        yield _warning(f"{template.trainer_path}.workingDir", message, "Remove it, or spec.training.files.")
 
 
 def _shown(text: str) -> str:

@@ -23,6 +23,7 @@ from deepspeed_operator.job.digest import template_digest
 from deepspeed_operator.job.image import declared_version, is_worker_image, trainer_image
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.ports import Ports, ports
+from deepspeed_operator.job.template import PodTemplate, pod_template
 from deepspeed_operator.render.content import hostfile, plan_file
 from deepspeed_operator.render.endpoints import endpoint_slices
 from deepspeed_operator.render.hardening import hardened
@@ -94,11 +95,11 @@ class Attempt:
         annotations = {
             DEFAULT_CONTAINER: trainer["name"],
             **annotations_for(self.job.spec),
-            **object_at(self.job.spec.template, "metadata", "annotations"),
+            **self._template.annotations,
             ANNOTATION_TEMPLATE: self._template_digest,
         }
         labels = {
-            **object_at(self.job.spec.template, "metadata", "labels"),
+            **self._template.labels,
             **{label: value for label, value in self._labels.items() if label not in self._kept_labels},
             LABEL_INDEX: str(index),
         }
@@ -117,6 +118,10 @@ class Attempt:
     def _content_name(self) -> str:
         return content_name(self.job.metadata.name, self.job.metadata.uid, self.attempt)
 
+    @property
+    def _template(self) -> PodTemplate:
+        return pod_template(self.job.spec)
+
     @cached_property
     def _labels(self) -> dict[str, str]:
         return attempt_labels(self.job, self.attempt)
@@ -128,8 +133,7 @@ class Attempt:
     @cached_property
     def _kept_labels(self) -> frozenset[str]:
         """Labels of ours that nobody selects by: the template's own value is kept."""
-        declared = object_at(self.job.spec.template, "metadata", "labels")
-        return frozenset(label for label in (LABEL_NAME, LABEL_INSTANCE) if label in declared)
+        return frozenset(label for label in (LABEL_NAME, LABEL_INSTANCE) if label in self._template.labels)
 
     @cached_property
     def _pod_spec(self) -> Json:

@@ -7,11 +7,12 @@ from typing import Final
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import World
-from deepspeed_operator.api.untyped import Json, object_at
+from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.accelerators import accelerator_of, default_resource, library_of
 from deepspeed_operator.job.fabric.guard import preflight_bandwidth, required_fabric
 from deepspeed_operator.job.fabric.profile import profile_of
 from deepspeed_operator.job.ports import Ports
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.render.network_variables import environment
 
 PROTOCOL: Final = 1
@@ -67,5 +68,5 @@ def _program(spec: DeepSpeedJobSpec) -> Json:
 
 
 def _grace_seconds(spec: DeepSpeedJobSpec) -> int:
-    declared = object_at(spec.template, "spec").get("terminationGracePeriodSeconds")
+    declared = pod_template(spec).pod.get("terminationGracePeriodSeconds")
     return declared if isinstance(declared, int) else DEFAULT_GRACE_SECONDS

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH, ENV_INDEX, ENV_PREFIX, HOSTFILE, PLAN_FILE
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
-from deepspeed_operator.api.untyped import Json, object_at, objects_at, present
+from deepspeed_operator.api.untyped import Json, objects_at, present
 from deepspeed_operator.job.image import declared_version
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.content import hostfile, plan_file
 from deepspeed_operator.render.trainer_container import WORKSPACE_CONFIG
@@ -74,13 +74,12 @@ def _ignored(spec: DeepSpeedJobSpec) -> Iterator[str]:
         yield "the settings of network.profile"
     if spec.training.config_path not in {CONFIG_PATH, WORKSPACE_CONFIG}:
         yield "training.configPath"
-    trainer = trainer_of(spec.template)
-    pod = present(object_at(spec.template, "spec"))
-    yield from (f"template.spec.{field}" for field in pod if field not in _KEPT_OF_POD)
-    for container in objects_at(spec.template, "spec", "containers"):
-        if container is not trainer:
+    template = pod_template(spec)
+    yield from (f"template.spec.{field}" for field in present(template.pod) if field not in _KEPT_OF_POD)
+    for container in template.containers:
+        if container is not template.trainer:
             yield f"container {container.get('name')}"
-    yield from (f"the trainer's {field}" for field in present(trainer or {}) if field not in _KEPT_OF_TRAINER)
+    yield from (f"the trainer's {field}" for field in present(template.trainer) if field not in _KEPT_OF_TRAINER)
 
 
 def _joins_machines(spec: DeepSpeedJobSpec) -> bool:

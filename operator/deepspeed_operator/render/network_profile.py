@@ -6,6 +6,7 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
 from deepspeed_operator.job.fabric.device_resources import missing_resources
 from deepspeed_operator.job.fabric.profile import Profile, profile_of
+from deepspeed_operator.job.template import pod_template
 
 
 def trainer_for(spec: DeepSpeedJobSpec, container: Json) -> Json:
@@ -27,10 +28,7 @@ def pod_for(spec: DeepSpeedJobSpec, pod: Json) -> Json:
     """Return the pod's spec with the fabric's sidecars, volumes, tolerations and network."""
     fabric = profile_of(spec)
     added: Json = {}
-    there = {
-        each.get("name")
-        for each in [*objects_at(pod, "initContainers"), *objects_at(spec.template, "spec", "containers")]
-    }
+    there = {each.get("name") for each in [*objects_at(pod, "initContainers"), *pod_template(spec).containers]}
     if sidecars := [each for each in fabric.sidecars if each["name"] not in there]:
         added["initContainers"] = [*list_at(pod, "initContainers"), *sidecars]
     named = {volume.get("name") for volume in objects_at(pod, "volumes")}

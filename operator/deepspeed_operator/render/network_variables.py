@@ -1,10 +1,10 @@
 """Variables of the network: those that the user chose, and the profile's, which yield to any value that is there."""
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.untyped import Json, objects_at
+from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.accelerators import Library
 from deepspeed_operator.job.fabric.profile import profile_of
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import pod_template
 
 _NCCL = "NCCL_"
 
@@ -14,7 +14,7 @@ def chosen_variables(spec: DeepSpeedJobSpec, library: Library | None) -> dict[st
     if spec.network is None:
         return {}
     ours = {**_interface_variables(spec.network.interface, library), **spec.network.env}
-    declared = {variable.get("name") for variable in objects_at(trainer_of(spec.template), "env")}
+    declared = {variable.get("name") for variable in pod_template(spec).env}
     return {name: value for name, value in ours.items() if name not in declared}
 
 

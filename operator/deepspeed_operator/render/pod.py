@@ -10,8 +10,8 @@ from deepspeed_operator.api.names import (
     VOLUME_WORKSPACE,
 )
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at, present
-from deepspeed_operator.job.trainer import lacks_temporary, mounts_shared_memory, trainer_of
+from deepspeed_operator.api.untyped import Json, list_at, objects_at, present
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.render.network_profile import pod_for
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -23,7 +23,7 @@ _LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreach
 
 def pod_spec(spec: DeepSpeedJobSpec, job_name: str, labels: dict[str, str], volumes: list[Json]) -> Json:
     """Return the pod's spec without the trainer container and hostname. What the template says stays."""
-    template = pod_for(spec, present(object_at(spec.template, "spec")))
+    template = pod_for(spec, present(pod_template(spec).pod))
     rendered: Json = {
         **template,
         "restartPolicy": "Never",
@@ -51,21 +51,20 @@ def pod_volumes(spec: DeepSpeedJobSpec, content: str) -> list[Json]:
     if spec.training.files is not None:
         volumes.append({"name": VOLUME_FILES, "configMap": {"name": spec.training.files.config_map}})
         volumes.append({"name": VOLUME_WORKSPACE, "emptyDir": {}})
-    trainer = trainer_of(spec.template) or {}
-    if not mounts_shared_memory(trainer):
-        limit = spec.shared_memory or object_at(trainer, "resources", "limits").get("memory")
+    template = pod_template(spec)
+    if not template.mounts_shared_memory:
+        limit = spec.shared_memory or template.limits.get("memory")
         size = {} if limit is None else {"sizeLimit": limit}
         volumes.append({"name": VOLUME_SHARED_MEMORY, "emptyDir": {"medium": "Memory", **size}})
-    if lacks_temporary(trainer):
+    if template.lacks_temporary:
         volumes.append({"name": VOLUME_TEMPORARY, "emptyDir": {}})
     return volumes
 
 
 def place_trainer(spec: DeepSpeedJobSpec, trainer: Json) -> list[Json]:
     """Return the template's containers with the finished trainer in its place."""
-    containers = objects_at(spec.template, "spec", "containers")
-    original = trainer_of(spec.template)
-    return [trainer if container is original else container for container in containers] or [trainer]
+    template = pod_template(spec)
+    return [trainer if each is template.trainer else each for each in template.containers] or [trainer]
 
 
 def _tolerations(template: Json) -> list[Json]:

@@ -30,7 +30,7 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json, list_at, object_at, present
 from deepspeed_operator.job.accelerators import CPU, accelerator_of, default_resource, library_of, names_accelerator
-from deepspeed_operator.job.trainer import lacks_temporary, mounts_shared_memory, trainer_of
+from deepspeed_operator.job.template import PodTemplate, pod_template
 from deepspeed_operator.render.network_profile import pod_for, trainer_for
 from deepspeed_operator.render.network_variables import chosen_variables
 
@@ -44,26 +44,27 @@ WORKSPACE_CONFIG = f"{WORKSPACE}/{CONFIG_FILE}"
 
 def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_port: int, has_config: bool) -> Json:
     """Return the trainer container without the pod's index. What the template says stays; ours is appended."""
-    template = present(trainer_of(spec.template) or {})
+    template = pod_template(spec)
+    written = present(template.trainer)
     default = default_resource(world)
-    container: Json = {"name": TRAINER, **template, "image": image}
-    if template.get("command"):
+    container: Json = {"name": TRAINER, **written, "image": image}
+    if written.get("command"):
         container["args"] = list(AGENT_COMMAND)
     else:
         container["command"] = list(AGENT_COMMAND)
     network = chosen_variables(spec, library_of(accelerator_of(spec, default)))
     chosen = [{"name": name, "value": value} for name, value in network.items()]
-    container["env"] = [*list_at(template, "env"), *chosen, *_downward_variables()]
-    container["volumeMounts"] = [*list_at(template, "volumeMounts"), *_mounts(spec, template, has_config)]
+    container["env"] = [*list_at(written, "env"), *chosen, *_downward_variables()]
+    container["volumeMounts"] = [*list_at(written, "volumeMounts"), *_mounts(spec, template, has_config)]
     if not names_accelerator(template) and default != CPU:
-        limits = {**object_at(template, "resources", "limits"), default: str(world.slots_per_node)}
-        container["resources"] = {**object_at(template, "resources"), "limits": limits}
+        limits = {**template.limits, default: str(world.slots_per_node)}
+        container["resources"] = {**object_at(written, "resources"), "limits": limits}
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     container.setdefault("startupProbe", _startup_probe(agent_port, spec.startup_deadline_seconds))
-    if pod_for(spec, present(object_at(spec.template, "spec"))).get("hostNetwork"):
+    if pod_for(spec, present(template.pod)).get("hostNetwork"):
         # Two pods of a job that shared a node would want the same port of it: the scheduler keeps them apart.
         port = {"containerPort": agent_port, "hostPort": agent_port, "protocol": "TCP"}
-        container["ports"] = [*list_at(template, "ports"), port]
+        container["ports"] = [*list_at(written, "ports"), port]
     return trainer_for(spec, container)
 
 
@@ -79,7 +80,7 @@ def _downward_variables() -> list[Json]:
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
 
 
-def _mounts(spec: DeepSpeedJobSpec, template: Json, has_config: bool) -> list[Json]:
+def _mounts(spec: DeepSpeedJobSpec, template: PodTemplate, has_config: bool) -> list[Json]:
     mounts: list[Json] = [{"name": VOLUME_JOB, "mountPath": JOB_DIRECTORY, "readOnly": True}]
     if spec.training.files is not None:
         mounts.append({"name": VOLUME_FILES, "mountPath": FILES_DIRECTORY, "readOnly": True})
@@ -88,9 +89,9 @@ def _mounts(spec: DeepSpeedJobSpec, template: Json, has_config: bool) -> list[Js
     copied = spec.training.files is not None and path == WORKSPACE_CONFIG
     if has_config and path != CONFIG_PATH and not copied:
         mounts.append({"name": VOLUME_JOB, "mountPath": path, "subPath": CONFIG_FILE, "readOnly": True})
-    if not mounts_shared_memory(template):
+    if not template.mounts_shared_memory:
         mounts.append({"name": VOLUME_SHARED_MEMORY, "mountPath": SHARED_MEMORY})
-    if lacks_temporary(template):
+    if template.lacks_temporary:
         mounts.append({"name": VOLUME_TEMPORARY, "mountPath": TEMPORARY})
     return mounts
 

@@ -10,6 +10,7 @@ from deepspeed_operator.api.names import ENV_INDEX, LABEL_ATTEMPT, LABEL_INDEX, 
 from deepspeed_operator.api.status import DeepSpeedJobStatus, State
 from deepspeed_operator.controller.cache import KEPT_PODS, REMEMBERED, Ends, JobCache, PodCache
 from deepspeed_operator.controller.queue import Key
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.reconcile.observe.pods import PodView, pod_view
 
 KEY: Key = ("ml", "pretrain")
@@ -98,6 +99,18 @@ def test_of_a_job_at_rest_a_record_is_kept_and_nothing_else(state: State) -> Non
     known = cache.get(KEY)
     assert known is not None
     assert (known.version, known.state) == (6, state)
+
+
+def test_between_looks_nothing_is_kept_that_was_computed_of_a_job() -> None:
+    cache, looked_at = JobCache(lambda _: None), in_state(5, State.RUNNING)
+    cache.put(looked_at, 100)
+    parsed = pod_template(looked_at.spec)
+    assert [*looked_at.spec.memo.values()] == [parsed]
+    cache.forget_computed(KEY)
+    cache.forget_computed(("ml", "unknown"))
+    kept = cache.whole(KEY)
+    assert kept is not None
+    assert kept.spec.memo == {}
 
 
 def test_of_the_jobs_at_work_those_are_kept_whole_that_were_looked_at_last_and_fit() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deepspeed_operator.api.status import Level
+from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.job.template import PodTemplate
 from deepspeed_operator.lint.pod_fields import field_findings
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -34,26 +35,30 @@ KNOWN: list[dict[str, Any]] = [
 ]
 
 
+def findings_of(template: dict[str, Any] | None) -> list[Finding]:
+    return field_findings(PodTemplate.parse(template))
+
+
 @pytest.mark.parametrize(("pod", "path", "fix"), UNKNOWN)
 def test_an_unknown_field_is_a_warning_with_the_nearest(pod: dict[str, Any], path: str, fix: str) -> None:
-    (finding,) = field_findings({"spec": pod})
+    (finding,) = findings_of({"spec": pod})
     assert (finding.level, finding.path) == (Level.WARNING, f"spec.template.spec.{path}")
     assert fix in finding.fix
 
 
 @pytest.mark.parametrize("pod", KNOWN)
 def test_what_a_pod_has_is_not(pod: dict[str, Any]) -> None:
-    assert field_findings({"spec": pod}) == []
+    assert findings_of({"spec": pod}) == []
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.yaml")), ids=lambda path: str(path.stem))
 def test_every_pod_that_is_rendered_has_only_fields_of_a_pod(path: Path) -> None:
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(path.read_text()))
     pods = [each for each in documents if each and each.get("kind") == "Pod"]
-    assert [finding for pod in pods for finding in field_findings({"spec": pod["spec"]})] == []
+    assert [finding for pod in pods for finding in findings_of({"spec": pod["spec"]})] == []
 
 
 def test_a_template_full_of_them_costs_little() -> None:
     template = {"spec": {f"field-{number}": 1 for number in range(10_000)}}
-    assert len(field_findings(template)) == 50
-    assert field_findings(None) == field_findings({}) == field_findings({"spec": []}) == []
+    assert len(findings_of(template)) == 50
+    assert findings_of(None) == findings_of({}) == findings_of({"spec": []}) == []

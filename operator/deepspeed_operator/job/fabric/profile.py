@@ -11,7 +11,8 @@ from pydantic.alias_generators import to_camel
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.job.node_selection import INSTANCE_TYPE, demand_of
+from deepspeed_operator.job.node_selection import INSTANCE_TYPE
+from deepspeed_operator.job.template import pod_template
 
 
 class FabricTransport(StrEnum):
@@ -93,5 +94,5 @@ def profile_of(spec: DeepSpeedJobSpec) -> Profile:
 
 def instance_type(spec: DeepSpeedJobSpec) -> str | None:
     """Return the type of machine that the template demands; None if it leaves it open."""
-    demanded = {value for label, value in demand_of(spec.template).labels() if label == INSTANCE_TYPE}
+    demanded = {value for label, value in pod_template(spec).demand.labels() if label == INSTANCE_TYPE}
     return demanded.pop() if len(demanded) == 1 else None

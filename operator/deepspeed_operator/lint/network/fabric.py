@@ -7,13 +7,13 @@ from deepspeed_operator.api.names import SHARED_MEMORY
 from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.status import Finding
-from deepspeed_operator.api.untyped import list_at, object_at, objects_at
+from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.job.accelerators import Library
 from deepspeed_operator.job.fabric.device_resources import is_huge, missing_resources, pages_left_out
 from deepspeed_operator.job.fabric.guard import fallbacks
 from deepspeed_operator.job.fabric.profile import FabricTransport, Profile, chosen_profile, instance_type
 from deepspeed_operator.job.node_selection import INSTANCE_TYPE
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import POD, pod_template
 from deepspeed_operator.lint.network.remarks import advice, warning
 from deepspeed_operator.lint.network.variables import PREFIX, Variable
 
@@ -46,20 +46,18 @@ def fabric_findings(
 
 def _fabric(spec: DeepSpeedJobSpec, fabric: Profile, library: Library | None) -> Iterator[Finding]:
     """What the template lacks, or has, that the profile does not go with."""
-    trainer, pod = trainer_of(spec.template) or {}, object_at(spec.template, "spec")
-    name = chosen_profile(spec)
+    template, name = pod_template(spec), chosen_profile(spec)
     if name is NetworkProfile.NVLINK and spec.nodes > 1:
         message = f"NVLink ends at the node, and the job has {spec.nodes}: between them NCCL chooses."
         yield warning(PROFILE, message, "Name the fabric between the nodes; within one NVLink is used anyway.")
     if library is not None and library.prefix != PREFIX and any(each.startswith(PREFIX) for each in fabric.environment):
         message = f"the profile's NCCL_ variables are left out: {library.name} carries the collectives."
         yield advice(PROFILE, message, f"Set the {library.prefix} variables of your fabric in spec.network.env.")
-    if fabric.claim and not list_at(trainer, "resources", "claims"):
+    if fabric.claim and not template.claims:
         message = "without a resource claim of a ComputeDomain the pods have no channel between their nodes."
         fix = "Name its claim template in spec.template.spec.resourceClaims, and the claim in the trainer's resources."
         yield warning(PROFILE, message, fix)
-    annotations = object_at(spec.template, "metadata", "annotations")
-    attached = pod.get("hostNetwork") or list_at(trainer, "resources", "claims") or fabric.attachment in annotations
+    attached = template.pod.get("hostNetwork") or template.claims or fabric.attachment in template.annotations
     if fabric.attachment is not None and not attached:
         message = "RoCE needs the rails' network interfaces in the pod, not their devices alone."
         yield warning(PROFILE, message, f"Attach them with the annotation {fabric.attachment}, or use hostNetwork.")
@@ -67,7 +65,7 @@ def _fabric(spec: DeepSpeedJobSpec, fabric: Profile, library: Library | None) ->
 
 def _devices(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
     """Limits that are added for want of any in the template."""
-    trainer = trainer_of(spec.template) or {}
+    trainer = pod_template(spec).trainer
     missing = {name: each for name, each in missing_resources(fabric, trainer).items() if not is_huge(name)}
     for name in pages_left_out(fabric, trainer):
         message = f"{name} is left out: Kubernetes gives huge pages only beside cpu or memory."
@@ -87,8 +85,7 @@ def _devices(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
 
 def _unused(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Finding]:
     """RDMA devices that the template asks for, and that the job does not use, or perhaps not."""
-    limits = object_at(trainer_of(spec.template), "resources", "limits")
-    found = [name for name in limits if name == _EFA or name.startswith("rdma/")]
+    found = [name for name in pod_template(spec).limits if name == _EFA or name.startswith("rdma/")]
     net = variables.get("NCCL_NET")
     over_tcp = (net.value or "").lower() == "socket" if net is not None else chosen_profile(spec) is NetworkProfile.TCP
     if not found or spec.nodes == 1:
@@ -112,9 +109,8 @@ def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable
         yield warning(disabled.path, disabled.said("contradicts the profile, which asks for RDMA."), "Remove it.")
     if net is not None and (net.value or "").lower() == "socket":
         yield warning(net.path, net.said("Socket contradicts the profile, which asks for RDMA."), "Remove it.")
-    trainer = trainer_of(spec.template) or {}
-    pod_context = object_at(spec.template, "spec", "securityContext")
-    context = {**pod_context, **object_at(trainer, "securityContext")}
+    template = pod_template(spec)
+    context = {**template.pod_security_context, **template.security_context}
     user = context.get("runAsUser")
     if fabric.locks_memory and (user if user is not None else context.get("runAsNonRoot")):
         who = f"user {user}" if user is not None else "a user other than root"
@@ -124,8 +120,8 @@ def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable
 
 
 def _efa(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Finding]:
-    trainer = trainer_of(spec.template) or {}
-    if _EFA not in object_at(trainer, "resources", "limits") and chosen_profile(spec) is not NetworkProfile.AWS_EFA:
+    template = pod_template(spec)
+    if _EFA not in template.limits and chosen_profile(spec) is not NetworkProfile.AWS_EFA:
         return
     for variable in variables.values():
         if variable.name in _OBSOLETE_ON_EFA:
@@ -134,9 +130,9 @@ def _efa(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Fin
         elif variable.name.startswith("NCCL_IB_"):
             message = "has no effect on EFA, which is reached through libfabric."
             yield warning(variable.path, variable.said(message), "Remove it.")
-    for position, volume in enumerate(objects_at(spec.template, "spec", "volumes")):
+    for position, volume in enumerate(template.volumes):
         if object_at(volume, "hostPath").get("path") == "/dev/infiniband":
-            path = f"spec.template.spec.volumes[{position}].hostPath"
+            path = f"{POD}.volumes[{position}].hostPath"
             message = "shows libfabric devices that the pod was not given, and then it finds none."
             yield warning(path, message, "Remove it: the device plugin brings the devices.")
 
@@ -166,7 +162,7 @@ def _why(fabric: Profile) -> str:
 
 
 def _shared_memory_size(spec: DeepSpeedJobSpec) -> str:
-    limit = object_at(trainer_of(spec.template), "resources", "limits").get("memory")
+    limit = pod_template(spec).limits.get("memory")
     if spec.shared_memory is None and limit is None:
         return "up to the node's memory, as no memory limit is set"
     return f"{spec.shared_memory}" if spec.shared_memory else f"{limit}, the memory limit"

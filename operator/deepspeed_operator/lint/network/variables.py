@@ -10,7 +10,7 @@ from typing import Any, Final
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.nearest import NearNames
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import pod_template
 
 PREFIX: Final = "NCCL_"
 # Read by plugins, by other programs, or by nobody but set in every image.
@@ -102,15 +102,13 @@ def variables_of(spec: DeepSpeedJobSpec) -> dict[str, Variable]:
 
 
 def _of_template(spec: DeepSpeedJobSpec) -> Iterator[Variable]:
-    trainer = trainer_of(spec.template) or {}
-    containers = list_at(spec.template, "spec", "containers")
-    position = next((index for index, each in enumerate(containers) if each is trainer), 0)
-    for index, item in enumerate(list_at(trainer, "env")):
+    template = pod_template(spec)
+    for index, item in enumerate(list_at(template.trainer, "env")):
         variable = object_at(item)
         name: Any = variable.get("name")
         value: Any = variable.get("value") if "valueFrom" not in variable else None
         if isinstance(name, str):
-            path = f"spec.template.spec.containers[{position}].env[{index}]"
+            path = f"{template.trainer_path}.env[{index}]"
             yield Variable(name, value if isinstance(value, str) else None, path)
 
 

@@ -13,7 +13,7 @@ from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.versions import judge_of
 from deepspeed_operator.job.gpus import Gpus
 from deepspeed_operator.job.precision import decided, undecided
-from deepspeed_operator.job.trainer import trainer_of
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.job.units import gib
 from deepspeed_operator.job.world import declared_parallelism
 from deepspeed_operator.plan.engine.reading import setup_of
@@ -119,5 +119,5 @@ def plan_memory(case: Case | Missing, gpus: Gpus | None) -> MemoryFit | Missing:
 
 def pod_limit(spec: DeepSpeedJobSpec) -> int | None:
     """Return the bytes that the trainer container is limited to, None for no limit."""
-    limit = object_at(trainer_of(spec.template), "resources", "limits").get("memory")
+    limit = pod_template(spec).limits.get("memory")
     return bytes_of(limit) if limit is not None else None

@@ -7,7 +7,7 @@ from typing import Final
 from deepspeed_operator.api.names import host_name
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import State
-from deepspeed_operator.api.untyped import Json, object_at, objects_at
+from deepspeed_operator.job.template import VolumeSource, pod_template
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.admission.configuration import as_of_now
 from deepspeed_operator.reconcile.observe.gang import Gang
@@ -18,8 +18,6 @@ from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 # A node that has all it needs takes a few seconds to set a pod up; the agents as long to find each other.
 _LATE: Final = timedelta(seconds=20)
-_KINDS: Final = {"secret": "Secret", "configMap": "ConfigMap", "persistentVolumeClaim": "PersistentVolumeClaim"}
-_OF_THE_NODE: Final = frozenset({"emptyDir", "downwardAPI", "serviceAccountToken"})
 
 
 def lateness(observed: Observed, gang: Gang) -> tuple[bool, datetime | None]:
@@ -97,17 +95,8 @@ def _waits(pod: PodView, words: str) -> Verdict:
     return Verdict(State.STARTING, Reason.VOLUMES_NOT_READY, f"pod {pod.name} on node {pod.node} waits for {words}")
 
 
-def _needed(spec: DeepSpeedJobSpec) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of what the pods' volumes come from; a volume of another kind by its own name."""
+def _needed(spec: DeepSpeedJobSpec) -> Iterator[VolumeSource]:
+    """Yield what the pods' volumes come from."""
     if spec.training.files is not None:
-        yield "ConfigMap", spec.training.files.config_map
-    for volume in objects_at(spec.template, "spec", "volumes"):
-        projected = objects_at(volume, "projected", "sources")
-        for kind, source in (pair for part in projected or [volume] for pair in part.items()):
-            if kind == "name" or kind in _OF_THE_NODE or object_at(source).get("optional"):
-                continue
-            yield _KINDS.get(kind, "volume"), _name(object_at(source)) or str(volume.get("name"))
-
-
-def _name(source: Json) -> str:
-    return next((str(source[key]) for key in ("secretName", "claimName", "name") if key in source), "")
+        yield VolumeSource("ConfigMap", spec.training.files.config_map)
+    yield from pod_template(spec).volume_sources

@@ -11,6 +11,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Finding, Level, State, Workers, World
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.lint.pod_fields import field_findings
 from deepspeed_operator.reconcile.actions import (
     FindGpus,
@@ -211,7 +212,7 @@ def _trial(observed: Observed, judged: Admission, installation: Installation) ->
         hint = "Do as that policy says, or ask the administrator; it is tried again"
     if trial.invalid:
         unknown = [
-            f"{field.path}: {field.fix.rstrip('.')}" for field in field_findings(job.spec.template)[:_MOST_HINTS]
+            f"{field.path}: {field.fix.rstrip('.')}" for field in field_findings(pod_template(job.spec))[:_MOST_HINTS]
         ]
         hint = "; ".join([hint, *unknown])
     words = f"The API server refuses the job's pods, nothing was created: {sentence(trial.refusal)} {hint}."
