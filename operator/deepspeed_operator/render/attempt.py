@@ -18,18 +18,21 @@ from deepspeed_operator.api.names import (
     pod_name,
 )
 from deepspeed_operator.api.status import World
-from deepspeed_operator.api.untyped import Json, object_at
+from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.digest import template_digest
+from deepspeed_operator.job.fabric.profile import profile_of
 from deepspeed_operator.job.image import declared_version, is_worker_image, trainer_image
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.ports import Ports, ports
 from deepspeed_operator.job.template import PodTemplate, pod_template
 from deepspeed_operator.render.content import hostfile, plan_file
+from deepspeed_operator.render.contributor import Contributor, annotations_for, pod_for, trainer_for
 from deepspeed_operator.render.endpoints import endpoint_slices
-from deepspeed_operator.render.hardening import hardened
+from deepspeed_operator.render.hardening import Hardening
 from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels
-from deepspeed_operator.render.network_profile import annotations_for
-from deepspeed_operator.render.pod import AGENT_KEY, DEFAULT_CONTAINER, place_trainer, pod_spec, pod_volumes
+from deepspeed_operator.render.network_profile import Fabric
+from deepspeed_operator.render.pod import AGENT_KEY, DEFAULT_CONTAINER, GangMembership, place_trainer, pod_volumes
+from deepspeed_operator.render.scheduling import Scheduling
 from deepspeed_operator.render.trainer_container import trainer_container, with_index
 
 
@@ -94,7 +97,7 @@ class Attempt:
         trainer = with_index(self._trainer, index)
         annotations = {
             DEFAULT_CONTAINER: trainer["name"],
-            **annotations_for(self.job.spec),
+            **annotations_for(self._contributors),
             **self._template.annotations,
             ANNOTATION_TEMPLATE: self._template_digest,
         }
@@ -136,15 +139,27 @@ class Attempt:
         return frozenset(label for label in (LABEL_NAME, LABEL_INSTANCE) if label in self._template.labels)
 
     @cached_property
-    def _pod_spec(self) -> Json:
+    def _contributors(self) -> tuple[Contributor, ...]:
         spec = self.job.spec
-        volumes = pod_volumes(spec, self._content_name)
-        return pod_spec(spec, self.job.metadata.name, self._labels, volumes)
+        return (
+            Fabric(profile_of(spec), self._template),
+            GangMembership(self.job.metadata.name, pod_volumes(spec, self._content_name)),
+            Scheduling(self._labels),
+            *([Hardening()] if is_worker_image(spec, self.installation) else []),
+        )
+
+    @cached_property
+    def _pod_spec(self) -> Json:
+        return pod_for(self._template, self._contributors)
 
     @cached_property
     def _trainer(self) -> Json:
-        image = trainer_image(self.job.spec, self.installation)
-        trainer = trainer_container(self.job.spec, image, self.world, self.ports.agent, self.config_text is not None)
-        if not is_worker_image(self.job.spec, self.installation):
-            return trainer
-        return hardened(trainer, object_at(self._pod_spec, "securityContext"))
+        trainer = trainer_container(
+            self.job.spec,
+            trainer_image(self.job.spec, self.installation),
+            self.world,
+            agent_port=self.ports.agent,
+            has_config=self.config_text is not None,
+            host_network=bool(self._pod_spec.get("hostNetwork")),
+        )
+        return trainer_for(trainer, self._pod_spec, self._contributors)

@@ -1,8 +1,9 @@
 """The pod: the user's template, with what makes it a member of a gang."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from deepspeed_operator.api.names import (
-    LABEL_ATTEMPT,
-    LABEL_JOB_UID,
     VOLUME_FILES,
     VOLUME_JOB,
     VOLUME_SHARED_MEMORY,
@@ -10,9 +11,9 @@ from deepspeed_operator.api.names import (
     VOLUME_WORKSPACE,
 )
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.untyped import Json, list_at, objects_at, present
+from deepspeed_operator.api.untyped import Json, list_at, objects_at
 from deepspeed_operator.job.template import pod_template
-from deepspeed_operator.render.network_profile import pod_for
+from deepspeed_operator.render.contributor import Contributor
 
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 AGENT_KEY = "agent"  # a zip archive, which Python runs like a directory
@@ -21,25 +22,29 @@ _LOST_NODE_SECONDS = 30
 _LOST_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-def pod_spec(spec: DeepSpeedJobSpec, job_name: str, labels: dict[str, str], volumes: list[Json]) -> Json:
-    """Return the pod's spec without the trainer container and hostname. What the template says stays."""
-    template = pod_for(spec, present(pod_template(spec).pod))
-    rendered: Json = {
-        **template,
-        "restartPolicy": "Never",
-        "subdomain": job_name,
-        "tolerations": [*list_at(template, "tolerations"), *_tolerations(template)],
-        "volumes": [*list_at(template, "volumes"), *volumes],
-    }
-    rendered.setdefault("enableServiceLinks", False)
-    if not (template.get("serviceAccountName") or template.get("serviceAccount")):
-        # Training asks nothing of the API server; who names an account means to use it.
-        rendered.setdefault("automountServiceAccountToken", False)
-    rendered.setdefault("topologySpreadConstraints", [_spread_over_nodes(labels)])
-    if rendered.get("hostNetwork"):
-        # Else the node's own resolver is asked, which does not know the hostfile's names.
-        rendered.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    return rendered
+@dataclass(frozen=True, slots=True)
+class GangMembership(Contributor):
+    """Makes the pod a member of its gang: it ends when its ranks do, and peers find it by name.
+
+    `job_name` is the job's and its Service's, `volumes` what pod_volumes returned.
+    """
+
+    job_name: str
+    volumes: Sequence[Json]
+
+    def add_to_pod(self, pod: Json) -> Json:
+        added: Json = {
+            **pod,
+            "restartPolicy": "Never",
+            "subdomain": self.job_name,
+            "tolerations": [*list_at(pod, "tolerations"), *_tolerations(pod)],
+            "volumes": [*list_at(pod, "volumes"), *self.volumes],
+        }
+        added.setdefault("enableServiceLinks", False)
+        if not (pod.get("serviceAccountName") or pod.get("serviceAccount")):
+            # Training asks nothing of the API server; who names an account means to use it.
+            added.setdefault("automountServiceAccountToken", False)
+        return added
 
 
 def pod_volumes(spec: DeepSpeedJobSpec, content: str) -> list[Json]:
@@ -67,9 +72,9 @@ def place_trainer(spec: DeepSpeedJobSpec, trainer: Json) -> list[Json]:
     return [trainer if each is template.trainer else each for each in template.containers] or [trainer]
 
 
-def _tolerations(template: Json) -> list[Json]:
+def _tolerations(pod: Json) -> list[Json]:
     """Kubernetes would give a lost node five minutes; a gang that waits for a dead peer holds its GPUs all along."""
-    declared = objects_at(template, "tolerations")
+    declared = objects_at(pod, "tolerations")
     return [
         {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_SECONDS}
         for taint in _LOST_NODE_TAINTS
@@ -80,12 +85,3 @@ def _tolerations(template: Json) -> list[Json]:
 def _tolerates(toleration: Json, taint: str) -> bool:
     everything = not toleration.get("key") and toleration.get("operator") == "Exists"
     return (everything or toleration.get("key") == taint) and toleration.get("effect") in {None, "", "NoExecute"}
-
-
-def _spread_over_nodes(labels: dict[str, str]) -> Json:
-    return {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": {label: labels[label] for label in (LABEL_JOB_UID, LABEL_ATTEMPT)}},
-    }

@@ -31,7 +31,6 @@ from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json, list_at, object_at, present
 from deepspeed_operator.job.accelerators import CPU, accelerator_of, default_resource, library_of, names_accelerator
 from deepspeed_operator.job.template import PodTemplate, pod_template
-from deepspeed_operator.render.network_profile import pod_for, trainer_for
 from deepspeed_operator.render.network_variables import chosen_variables
 
 _AFTER_THE_DEADLINE: Final = 60  # when the agent has ended
@@ -42,8 +41,13 @@ AGENT_COMMAND = ("python3", "-S", "-u", AGENT)
 WORKSPACE_CONFIG = f"{WORKSPACE}/{CONFIG_FILE}"
 
 
-def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_port: int, has_config: bool) -> Json:
-    """Return the trainer container without the pod's index. What the template says stays; ours is appended."""
+def trainer_container(
+    spec: DeepSpeedJobSpec, image: str, world: World, *, agent_port: int, has_config: bool, host_network: bool
+) -> Json:
+    """Return the trainer container without the pod's index. What the template says stays; ours is appended.
+
+    `has_config`: whether the attempt has a ds_config.json; `host_network`: whether the pod has its node's network.
+    """
     template = pod_template(spec)
     written = present(template.trainer)
     default = default_resource(world)
@@ -61,11 +65,11 @@ def trainer_container(spec: DeepSpeedJobSpec, image: str, world: World, agent_po
         container["resources"] = {**object_at(written, "resources"), "limits": limits}
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     container.setdefault("startupProbe", _startup_probe(agent_port, spec.startup_deadline_seconds))
-    if pod_for(spec, present(template.pod)).get("hostNetwork"):
+    if host_network:
         # Two pods of a job that shared a node would want the same port of it: the scheduler keeps them apart.
         port = {"containerPort": agent_port, "hostPort": agent_port, "protocol": "TCP"}
         container["ports"] = [*list_at(written, "ports"), port]
-    return trainer_for(spec, container)
+    return container
 
 
 def with_index(container: Json, index: int) -> Json:
