@@ -169,7 +169,7 @@ def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Plann
     assumed = () if report.version else (Fact("DeepSpeed", version, Source.ASSUMED),)
     options = Options(nodes=arguments.nodes, slots=arguments.slots)
     if not report.item.is_job and world_of(values(report.item.root), options) is None:
-        assumed += (Fact("ranks (--nodes and --slots say how many)", 1, Source.ASSUMED),)
+        assumed += (Fact("ranks", "1 (--nodes and --slots say how many)", Source.ASSUMED),)
     job = Job(
         index=index,
         name=report.name or arguments.file,

@@ -7,15 +7,17 @@ from typing import Final
 from deepspeed_operator.cli.paint import painted
 from deepspeed_operator.cli.planned import Estimate, Offer, Planned
 from deepspeed_operator.dsconfig.batch import KEYS
+from deepspeed_operator.dsconfig.wording import plural
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.job.units import GIB
-from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Speedups
+from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Plan, Speedups
 from deepspeed_operator.plan.advice.candidates import Change
-from deepspeed_operator.plan.memory.fit import Fit
+from deepspeed_operator.plan.memory.fit import ERROR, Fit
 from deepspeed_operator.plan.traffic.collectives import Term
 from deepspeed_operator.plan.traffic.unproven import PROVEN_VERSIONS
 
 _GB: Final = 10**9
+_MB: Final = 10**6
 _BAR: Final = 24
 _MOST: Final = 6
 _SMALL: Final = GIB // 20
@@ -27,7 +29,7 @@ def lines(planned: Planned) -> Iterator[str]:
     job, now = planned.job, planned.now.plan
     judge = job.around.version
     version = judge if job.version in (None, judge) else f"{job.version}, judged as {judge}"
-    ranks = f"{job.world.nodes} × {job.world.slots_per_node} ranks, DeepSpeed {version}"
+    ranks = f"{job.world.nodes} × {plural(job.world.slots_per_node, 'rank')}, DeepSpeed {version}"
     batch = f"micro batch {now.micro}, accumulation {now.accumulation}, {now.samples} samples a step"
     yield f"{painted(job.name, bold=True)}: {ranks}, ZeRO stage {now.setup.stage}, {batch}"
     for source in Source:
@@ -57,7 +59,7 @@ def _traffic_lines(planned: Planned) -> Iterator[str]:
 
 
 def _where(term: Term) -> str:
-    return f"{term.group.ranks} ranks, {'between nodes' if term.group.nodes > 1 else 'inside a node'}"
+    return f"{plural(term.group.ranks, 'rank')}, {'between nodes' if term.group.nodes > 1 else 'inside a node'}"
 
 
 def _memory_lines(planned: Planned) -> Iterator[str]:
@@ -92,8 +94,8 @@ def _time_lines(planned: Planned) -> Iterator[str]:
     if time is None or rate is None:
         yield f"Time of a step: unknown: {_why_no_time(planned)}"
         return
-    at_least, at_most = ("≥ ", "≤ ") if time.unproven else ("", "")
-    yield f"Time of a step: {at_least}{time.seconds:.3g} s, {at_most}{rate:.3g} samples/s"
+    sign = f"{time.sign} " if time.sign else ""
+    yield f"Time of a step: {sign}{time.seconds:.3g} s, {_rate(now)}"
     parts = {
         "computing": time.compute,
         "network": time.communication,
@@ -104,8 +106,17 @@ def _time_lines(planned: Planned) -> Iterator[str]:
     for name, seconds in parts.items():
         filled = round(seconds / time.seconds * _BAR)
         yield f"  {name:<{width}} {'█' * filled}{'·' * (_BAR - filled)} {seconds / time.seconds:4.0%}  {seconds:.3g} s"
-    if time.unproven:
-        yield f"  ≥: without {', '.join(time.unproven)}"
+    if time.caveat:
+        yield f"  {time.sign}: {time.caveat}"
+
+
+_RATE_SIGNS: Final = {"≥": "≤ ", "≤": "≥ ", "≈": "≈ ", "": ""}
+
+
+def _rate(plan: Plan) -> str:
+    """Samples a second; empty where no time is known."""
+    rate = plan.samples_per_second
+    return "" if plan.time is None or rate is None else f"{_RATE_SIGNS[plan.time.sign]}{rate:.3g} samples/s"
 
 
 def _why_no_time(planned: Planned) -> str:
@@ -122,21 +133,31 @@ def _stage_lines(planned: Planned) -> Iterator[str]:
     fastest, sure = _fastest(planned)
     for each in planned.stages:
         plan = each.plan
-        rate = plan.samples_per_second
-        at_most = "≤ " if plan.time and plan.time.unproven else ""
-        speed = f"{at_most}{rate:.3g} samples/s, network {plan.time.share:.0%}" if rate and plan.time else ""
-        here = [speed] if speed else []
+        here = [f"{_rate(plan)}, network {plan.time.share:.0%}"] if plan.time and _rate(plan) else []
         here += ["now"] if plan.setup.stage == planned.now.plan.setup.stage else []
         here += [f"the fastest that {'fits' if sure else 'may fit'}"] if each is fastest else []
         yield f"  {plan.setup.stage}  {_needed(planned, each):>11}  {_word(each):<9}  {', '.join(here)}".rstrip()
+    words = {_word(each) for each in planned.stages}
+    yield from (f"  {word}: {meaning}" for word, meaning in _DOUBTS.items() if word in words)
 
 
 def _fastest(planned: Planned) -> tuple[Estimate | None, bool]:
     """Return the fastest stage of which all of the time is known, and whether it fits for sure."""
-    known = [each for each in planned.stages if each.fit and each.plan.time and not each.plan.time.unproven]
-    sure = [each for each in known if each.fits is Fit.YES]
-    among = sure or [each for each in known if each.may_fit]
-    return max(among, key=lambda each: each.plan.samples_per_second or 0, default=None), bool(sure)
+    timed = [(each, each.plan.time) for each in planned.stages if each.fit and each.plan.time]
+    known = [(each, time) for each, time in timed if not time.unproven]
+    sure = [(each, time) for each, time in known if each.fits is Fit.YES]
+    among = sure or [(each, time) for each, time in known if each.may_fit]
+    if not among:
+        return None, False
+    fastest, _ = min(among, key=lambda pair: pair[1].seconds)
+    hiding, _ = min(among, key=lambda pair: pair[1].least)
+    return fastest if hiding is fastest else None, bool(sure)
+
+
+_DOUBTS: Final = {
+    "may fit": f"as predicted, or within the prediction's error of {ERROR:.0%}",
+    "unknown": "too large as predicted, and what is assumed could need less",
+}
 
 
 def _word(estimate: Estimate) -> str:
@@ -160,16 +181,18 @@ def _advice_lines(planned: Planned) -> Iterator[str]:
     alternatives = planned.alternatives
     if planned.is_too_large:
         remedy = planned.remedy
-        yield f"{remedy}" if remedy is not None else "No single change that is known fits"
+        number = planned.number_of(planned.smallest)
+        how = f" (--apply {number} writes it)" if number is not None else ""
+        yield f"{remedy}{how}" if remedy is not None else "No single change that is known fits"
     if alternatives:
         sure = any(each.estimate.fits is Fit.YES for each in alternatives)
         yield "Faster" if not planned.is_too_large else "What fits" if sure else "What may fit"
     elif not planned.is_too_large:
         yield _why_no_advice(planned)
-    yield from (_offered(planned, number) for number in range(1, min(len(alternatives), _MOST) + 1))
+    yield from (_offered(planned, each) for each in alternatives[:_MOST])
     if planned.numbers is not None:
         yield "More precise"
-        yield _offered(planned, len(planned.offers))
+        yield _offered(planned, planned.numbers)
     if planned.job.is_frameworks and any(each.change.values.keys() & KEYS for each in planned.offers):
         yield "Batch sizes are the framework's: change its arguments as well as the file"
 
@@ -182,21 +205,19 @@ def _why_no_advice(planned: Planned) -> str:
         other = f"; --deepspeed-version {_COUNTED} plans with one that is" if version not in PROVEN_VERSIONS else ""
         without = ", ".join(planned.uncounted)
         return f"No advice: what changes gain is not known, since all times are without {without}{other}"
-    return f"Nothing that fits is predicted to be {WORTHWHILE - 1:.0%} faster"
+    whatever = ", whatever overlap_comm hides" if planned.now.plan.time.hidden else ""
+    return f"Nothing that fits is predicted to be {WORTHWHILE - 1:.0%} faster{whatever}"
 
 
-def _offered(planned: Planned, number: int) -> str:
-    offer = planned.offers[number - 1]
+def _offered(planned: Planned, offer: Offer) -> str:
     estimate = offer.estimate
     gain = painted(f"×{offer.gain:.2f}", "green") if offer.gain is not None else "?"
-    rate, time = estimate.plan.samples_per_second, estimate.plan.time
-    at_most = "≤ " if time is not None and time.unproven else ""
-    words = [f"{at_most}{rate:.3g} samples/s"] if rate is not None else []
+    words = [_rate(estimate.plan)] if _rate(estimate.plan) else []
     words.append(_needed(planned, estimate))
     words += [_word(estimate)] if estimate.fit is not None and estimate.fits is not Fit.YES else []
     words += [f"pod {_gib(estimate.pod_size)}{_beyond(planned, estimate)}"] if _offloads(offer) else []
     caveat = f" ({offer.change.caveat})" if offer.change.caveat else ""
-    return f"  {number}. {gain}  {', '.join(words)}  {_values(offer.change)}{caveat}"
+    return f"  {planned.number_of(offer)}. {gain}  {', '.join(words)}  {_values(offer.change)}{caveat}"
 
 
 def _offloads(offer: Offer) -> bool:
@@ -225,7 +246,9 @@ def _needed(planned: Planned, estimate: Estimate) -> str:
 
 
 def _gb(size: float) -> str:
-    return f"{size / _GB:,.2f} GB"
+    if not size:
+        return "0 GB"
+    return f"{size / _GB:,.2f} GB" if size >= _GB / 100 else f"{size / _MB:,.2f} MB"
 
 
 def _gib(size: float) -> str:

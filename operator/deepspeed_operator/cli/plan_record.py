@@ -39,8 +39,11 @@ def record(planned: Planned) -> dict[str, Any]:
         "alternatives": [_of_offer(each) for each in planned.alternatives],
         "uncounted": list(planned.uncounted),
         "smallestChange": planned.remedy.change if planned.remedy is not None else None,
+        "smallestChangeNumber": planned.number_of(planned.smallest),
         "shares": asdict(planned.shares) if planned.shares else None,
-        "precision": {**_of_offer(planned.numbers), "number": len(planned.offers)} if planned.numbers else None,
+        "precision": {**_of_offer(planned.numbers), "number": planned.number_of(planned.numbers)}
+        if planned.numbers
+        else None,
     }
 
 
@@ -82,6 +85,7 @@ def _of_time(time: StepTime) -> dict[str, Any]:
         "communication": time.communication,
         "networkShare": time.share,
         "unproven": list(time.unproven),
+        "hidden": time.hidden,
     }
 
 

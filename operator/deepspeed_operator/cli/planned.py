@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from deepspeed_operator.api.status import World
+from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO
 from deepspeed_operator.job.gpus import Gpus
 from deepspeed_operator.job.provenance import Fact
 from deepspeed_operator.plan.advice.alternatives import (
@@ -117,10 +118,26 @@ class Planned:
         found = alternative(self.job.config, change, self.now.plan, self.job.around) if change is not None else None
         return self._offer(found) if found is not None else None
 
-    @property
+    @cached_property
+    def smallest(self) -> Offer | None:
+        """The smallest change that fits, where it is one of the configuration alone."""
+        values = self.remedy.values if self.remedy is not None else None
+        if values is None:
+            return None
+        now = self.now.plan
+        sizes = (int(values.get(MICRO, now.micro)), int(values.get(ACCUMULATION, now.accumulation)))
+        found = alternative(self.job.config, Change(values, *sizes), now, self.job.around)
+        return self._offer(found) if found is not None else None
+
+    @cached_property
     def offers(self) -> tuple[Offer, ...]:
         """All that --apply knows, by its number."""
-        return self.alternatives if self.numbers is None else (*self.alternatives, self.numbers)
+        further = [each for each in (self.numbers, self.smallest) if each is not None]
+        return (*self.alternatives, *(each for each in further if each not in self.alternatives))
+
+    def number_of(self, offer: Offer | None) -> int | None:
+        """Return the number by which --apply knows an offer."""
+        return self.offers.index(offer) + 1 if offer is not None else None
 
     @property
     def uncounted(self) -> tuple[str, ...]:

@@ -1,66 +1,15 @@
 """What `dsjob plan` knows of a job's own GPUs, and how sure it is of what fits."""
 
 import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.unit.cli.command import dsjob, findings
+from tests.unit.cli.plans import CONFIG, affinity, job, line, recorded, selector, shown, sources
 
-ROOT = Path(__file__).parents[3]
 GIB = 2**30
-LLAMA_7B: dict[str, Any] = yaml.safe_load((ROOT / "examples/llama-7b.yaml").read_text())
 NETWORK = ("--network", "10GbE")
-
-
-def job(*, gpu: str = "nvidia.com/gpu", template: dict[str, Any] | None = None, **spec: Any) -> str:
-    """Llama 7B on 8 GPUs, of which nothing is said but what is given."""
-    found = json.loads(json.dumps(LLAMA_7B))
-    pod = found["spec"]["template"]["spec"]
-    del pod["nodeSelector"]
-    pod |= template or {}
-    pod["containers"][0]["resources"]["limits"] = {gpu: 8}
-    for field, value in spec.items():
-        inside = field in ("model", "dsConfig")
-        found["spec"][field] = {**found["spec"][field], **value} if inside else value
-    return json.dumps(found)
-
-
-@cache
-def recorded(text: str, *arguments: object) -> dict[str, Any]:
-    result = dsjob("plan", "-", *arguments, "-o", "json", stdin=text)
-    assert (result.exit_code, result.stderr) == (0, "")
-    return json.loads(result.stdout)[0]
-
-
-@cache
-def shown(text: str, *arguments: object) -> str:
-    result = dsjob("plan", "-", *arguments, stdin=text)
-    assert (result.exit_code, result.stderr) == (0, "")
-    return result.stdout
-
-
-def sources(found: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    return {fact["name"]: (fact["value"], fact["source"]) for fact in found["facts"]}
-
-
-def line(out: str, begin: str) -> str:
-    return next(each for each in out.splitlines() if each.strip().startswith(begin))
-
-
-def selector(product: str) -> dict[str, Any]:
-    return {"nodeSelector": {"nvidia.com/gpu.product": product}}
-
-
-def affinity(*products: str) -> dict[str, Any]:
-    wanted = {"key": "nvidia.com/gpu.product", "operator": "In", "values": list(products)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
-
-
 A100_40G = "NVIDIA-A100-SXM4-40GB"
 
 
@@ -150,9 +99,6 @@ def test_a_gpu_that_no_table_knows_is_not_taken_for_the_usual_one() -> None:
     assert sources(found)["device"] == ("NVIDIA-Z1000-SXM9-512GB", "Declared")
 
 
-CONFIG = {"train_batch_size": 32, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
-
-
 def test_a_lower_bound_of_memory_is_never_said_to_fit() -> None:
     """Of 7 billion parameters nobody knows what activations need."""
     options = ("--parameters", "7e9", "--slots", 8, "--gpu", "A100-80G")
@@ -221,7 +167,7 @@ def test_the_smallest_change_is_that_of_validate(memory: str, admission: str) ->
     """Also of a job that is refused for it: what else it could be is asked of the plan."""
     long = job(gpuMemory=memory, admission=admission, model={"sequenceLength": 4096, "attention": "Eager"})
     said = next(each["fix"] for each in findings("-", stdin=long) if "smallest change" in each["fix"])
-    assert line(shown(long), "The smallest change") == said.partition(". ")[0]
+    assert line(shown(long), "The smallest change").partition(" (--apply")[0] == said.partition(". ")[0]
 
 
 def test_memory_of_the_pod_is_told_beside_its_limit() -> None:

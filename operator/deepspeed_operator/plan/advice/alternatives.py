@@ -183,7 +183,7 @@ def shares(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Speed
     def rate(stage: int, accumulation: int) -> float | None:
         change = Change({f"{ZERO}.stage": stage, ACCUMULATION: accumulation}, now.micro, accumulation)
         plan = plan_of(changed(config, change), now.micro, accumulation, around)
-        return None if plan.time is None or plan.time.unproven else plan.samples_per_second
+        return None if plan.time is None or plan.time.sign else plan.samples_per_second
 
     plain, accumulated = rate(0, 1), rate(0, now.accumulation)
     both = rate(now.setup.stage, now.accumulation)
@@ -214,10 +214,12 @@ def too_large(plan: Plan, around: Circumstances) -> bool:
 
 
 def _gain(plan: Plan, now: Plan) -> float | None:
-    before, after = now.samples_per_second, plan.samples_per_second
-    if before is None or after is None or plan.time is None or plan.time.unproven:
+    before, after = now.time, plan.time
+    if before is None or not before.seconds or after is None or not after.least or after.unproven:
         return None
-    return after / before
+    # Of what may be hidden, as much in the one as in the other: nothing, or all of it.
+    sooner = min(before.seconds / after.seconds, before.least / after.least)
+    return plan.samples / now.samples * sooner
 
 
 def _rank(alternative: Alternative) -> tuple[bool, bool, float, int]:

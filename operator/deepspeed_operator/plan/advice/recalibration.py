@@ -159,7 +159,7 @@ def split(now: Plan, costs: Costs, seconds: float) -> tuple[StepTime, Costs] | N
     time = now.time
     assert time is not None, "the links that it needs are known"
     # What is sent while the passes compute may cost nothing: then it counts as computing, of which nothing is gained.
-    hidden = overlaps(now.setup) or "overlap_comm" in time.unproven
+    hidden = overlaps(now.setup) or time.hidden > 0
     sent = sum(costs.links.seconds(term) or 0.0 for term in now.traffic.terms if term.after or not hidden)
     rest = seconds - sent
     if rest <= 0:
@@ -225,8 +225,7 @@ def _remarks(case: Case, now: Plan, measured: Measured, device: Device | None, r
         yield f"sequenceLength {model.usage.sequence:,} is assumed"
     if overlaps(now.setup) and now.traffic.terms:
         yield "stage 3 sends while it computes: what of that costs no time is not known"
-    unproven = now.time.unproven if now.time is not None else now.traffic.unproven
-    if unproven:
-        yield f"predicted times are lower bounds, without {', '.join(unproven)}"
+    if now.time is not None and now.time.caveat:
+        yield f"the predicted step is {now.time.caveat}"
     if measured.peak_memory is not None and (model.shape is None or model.usage.sequence is None):
         yield "predictedPeakMemory is without activations: spec.model says no layers, widths or sequenceLength"

@@ -1,7 +1,7 @@
 """The smallest change by which a job that does not fit would."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,10 +20,14 @@ _STAGES: Final = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change in words; `fits`: True, or Unknown where what is predicted of it may be wrong by too much."""
+    """A change in words; `fits`: True, or Unknown where what is predicted of it may be wrong by too much.
+
+    `values`: by their paths what to write into the configuration; None where the script changes, too.
+    """
 
     change: str
     fits: Fit
+    values: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         return f"The smallest change that {'fits' if self.fits is Fit.YES else 'may fit'}: {self.change}"
@@ -39,8 +43,20 @@ def smallest_change(case: Case, capacity: int, allocated: int = 0) -> Remedy | N
     bound = min(capacity, (memory.size * more + outside) * _LESS)
     for words, changed in _changes(case):
         if runs(changed.model, changed.config) and changed.memory.size * more + outside <= bound:
-            return Remedy(words, changed.fit(capacity).fit)
+            values = dict(_values(case, changed)) if changed.model == case.model else None
+            return Remedy(words, changed.fit(capacity).fit, values)
     return None
+
+
+def _values(case: Case, changed: Case) -> Iterator[tuple[str, Any]]:
+    """Yield what is written otherwise; the three batch sizes multiply as before."""
+    for key, value in changed.config.items():
+        before = case.config.get(key)
+        if key == ZERO and isinstance(before, Mapping):
+            section: Mapping[str, Any] = before  # pyright: ignore[reportUnknownVariableType] -- anything may be there
+            yield from ((f"{ZERO}.{name}", inner) for name, inner in value.items() if section.get(name) != inner)
+        elif value != before:
+            yield key, value
 
 
 def _changes(case: Case) -> Iterator[tuple[str, Case]]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.plan.engine.partitioning import (
     model_bytes,
@@ -54,14 +55,28 @@ _KNOWN: Final = {
 }
 
 
+# DeepSpeed's own for the host, which take the place of its others where the optimizer is offloaded.
+_ON_HOST: Final = {
+    "adam": Optimizer("DeepSpeedCPUAdam", 8),
+    "adamw": Optimizer("DeepSpeedCPUAdam", 8),
+    "adagrad": Optimizer("DeepSpeedCPUAdagrad", 4),
+    "lion": Optimizer("DeepSpeedCPULion", 4),
+}
+
+
 def optimizer_of(setup: Setup) -> Optimizer:
     """Return the optimizer of the configuration; without one it is the script's, assumed to be torch's AdamW."""
     section = setup.section("optimizer")
     name: Any = section.get("type")
     if not isinstance(name, str):
         return Optimizer(_TORCH_ADAM.name, _TORCH_ADAM.states, _TORCH_ADAM.copies, assumed=True)
-    if name.lower() in {"adam", "adamw"}:
-        return _TORCH_ADAM if object_at(section.get("params")).get("torch_adam") else _FUSED
+    is_adam = name.lower() in {"adam", "adamw"}
+    if is_adam and object_at(section.get("params")).get("torch_adam"):
+        return _TORCH_ADAM
+    if uses_cpu_optimizer(setup) and name.lower() in _ON_HOST:
+        return _ON_HOST[name.lower()]
+    if is_adam:
+        return _FUSED
     return _KNOWN.get(name.lower(), Optimizer(name, _TORCH_ADAM.states, _TORCH_ADAM.copies, assumed=True))
 
 

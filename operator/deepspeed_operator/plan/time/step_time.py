@@ -1,6 +1,7 @@
 """How long a step takes: its parts one after the other, except that stage 3 sends while it computes.
 
-How much of that overlaps is known of a calibration only; without one, nothing is assumed to.
+How much of that overlaps is known of a calibration only; without one, nothing is assumed to. With overlap_comm at
+stages 1 and 2 the time is an upper bound; how much may be hidden is told beside it.
 
     stages 0 to 2: computing + work + communication + update
     stage 3: the longer one of computing + work and communication, + update
@@ -32,17 +33,40 @@ HOST_UPDATE: Final = 28 / 100e9 + 4 / 25e9
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds; `communication`: of those in which nothing else is done. With `unproven`, a lower bound."""
+    """Seconds; `communication`: of those in which nothing else is done. With `unproven`, a lower bound.
+
+    `hidden`: seconds of the communication that may cost no time, since the backward pass goes on; an upper bound then.
+    """
 
     compute: float
     work: float
     update: float
     communication: float
     unproven: tuple[str, ...] = ()
+    hidden: float = 0.0
 
     @property
     def seconds(self) -> float:
         return self.compute + self.work + self.update + self.communication
+
+    @property
+    def least(self) -> float:
+        """The seconds without all that may be hidden."""
+        return self.seconds - self.hidden
+
+    @property
+    def sign(self) -> str:
+        """How the step that is run compares with the seconds; empty where they are what is predicted."""
+        return "≈" if self.unproven and self.hidden else "≥" if self.unproven else "≤" if self.hidden else ""
+
+    @property
+    def caveat(self) -> str:
+        """What keeps the seconds from being a prediction; empty where nothing does."""
+        without = f"without {', '.join(self.unproven)}" if self.unproven else ""
+        hidden = f"overlap_comm may hide up to {self.hidden:.3g} s of the network" if self.hidden else ""
+        if without and hidden:
+            return f"{without}; {hidden}"
+        return f"a lower bound, {without}" if without else f"an upper bound: {hidden}" if hidden else ""
 
     @property
     def share(self) -> float:
@@ -78,6 +102,7 @@ def step_time(
         update=(HOST_UPDATE if offloads(setup) else costs.update[work_of(setup)]) * updated(setup, model),
         communication=during + after,
         unproven=tuple(dict.fromkeys((*traffic.unproven, *_unproven(setup, model, costs)))),
+        hidden=_hidden(setup, during, compute * reductions(setup, accumulation) / accumulation),
     )
 
 
@@ -90,6 +115,11 @@ def _sent(costs: Costs, terms: Sequence[Term]) -> float | None:
 def overlaps(setup: Setup) -> bool:
     """Whether the passes go on while parameters and gradients are on their way: stage 3's default."""
     return setup.stage == 3 and setup.value(ZERO, "overlap_comm") is not False
+
+
+def _hidden(setup: Setup, during: float, computing: float) -> float:
+    """Seconds of reductions that may be hidden behind the micro steps in which they are made."""
+    return min(during, computing) if setup.stage in (1, 2) and setup.on(ZERO, "overlap_comm") else 0.0
 
 
 def updated(setup: Setup, model: Model) -> float:
@@ -133,7 +163,5 @@ def _unproven(setup: Setup, model: Model, costs: Costs) -> Iterator[str]:
     for name in ("offload_optimizer", "offload_param"):
         if device_of(setup, name) != "none":
             yield f"{name}'s work on the host"
-    if setup.stage in (1, 2) and setup.on(ZERO, "overlap_comm"):
-        yield "overlap_comm"
     if replaced_by_bf16_optimizer(setup) or (setup.stage == 1 and setup.accumulates_in_fp32):
         yield "BF16_Optimizer's step"

@@ -60,8 +60,8 @@ def foreseen_status(found: Foreseen, preflight: int | None) -> PlanStatus | None
     words = f"nothing measures the steps of this launcher: predicted by the data sheet of {found.device.name}"
     if preflight is not None:
         words += " and the preflight's bus bandwidth"
-    if found.time.unproven:
-        words += f"; a lower bound, without {', '.join(found.time.unproven)}"
+    if found.time.caveat:
+        words += f"; {found.time.caveat}"
     return PlanStatus(
         predicted_step_seconds=short(found.time.seconds),
         network_percent=round(100 * found.time.share),
@@ -75,9 +75,9 @@ def foreseen_advice(found: Foreseen, path: str) -> Finding | None:
     if found.best is None or found.time is None:
         return None
     seconds = found.time.seconds
-    at_least = "at least " if found.time.unproven else ""
+    bound = {"≥": "at least ", "≤": "at most ", "≈": "about "}.get(found.time.sign, "")
     network = f", of which its traffic takes {round(100 * found.time.share)} %" if found.time.communication else ""
-    begin = f"{FORESEES}{at_least}{short(seconds)} s a step by the data sheet of {found.device.name}{network}"
+    begin = f"{FORESEES}{bound}{short(seconds)} s a step by the data sheet of {found.device.name}{network}"
     memory = f"in {gib(found.best.plan.memory.needed)} of the GPU's {gib(found.device.memory)}"
     return faster_finding(begin, seconds, found.best, memory, path)
 

@@ -136,10 +136,10 @@ def test_on_a_fast_network_nothing_is_advised() -> None:
         (
             {"dsConfig": {**CONFIG, "zero_optimization": {"stage": 2, "overlap_comm": True}}},
             {},
-            "lower bounds, without overlap_comm",
+            "the predicted step is an upper bound: overlap_comm may hide up to ",
         ),
     ],
-    ids=["another configuration", "network", "sequence", "device", "contradiction", "lower bound"],
+    ids=["another configuration", "network", "sequence", "device", "contradiction", "upper bound"],
 )
 def test_what_is_not_known_is_said(spec: dict[str, Any], said: dict[str, Any], remark: str) -> None:
     simulation = running({**MEASURED, **said}, **spec)
