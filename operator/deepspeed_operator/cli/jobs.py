@@ -82,9 +82,8 @@ def _verdict(job: DeepSpeedJob, found: Found | None, installation: Installation,
         maps[job.spec.ds_config_from.config_map] = content_of(found.data, job.spec.ds_config_from.key, _NOW)
     if job.spec.training.files is not None:  # it is there, as far as anybody can tell without a cluster
         maps.setdefault(job.spec.training.files.config_map, content_of({}, None, _NOW))
-    verdict = judge(Observed(job, (), Facts(config_maps=maps), _NOW), installation, accelerator=accelerator)
-    assert isinstance(verdict, Judgement), "what it asks is among the facts"
-    return verdict
+    # What it asks is among the facts.
+    return judge(Observed(job, (), Facts(config_maps=maps), _NOW), installation, accelerator=accelerator)
 
 
 def _with_options(written: Json, options: Options) -> Json:

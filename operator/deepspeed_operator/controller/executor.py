@@ -48,7 +48,6 @@ from deepspeed_operator.reconcile.actions import (
     EnsureToken,
     JobEvent,
     Outcome,
-    Question,
 )
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.reconciler import reconcile
@@ -151,12 +150,12 @@ class Executor:
         self._tell(job, memory)
         if self._superseded(job):
             return False  # what came after our write has put the job back into the queue
-        questions = [each for each in outcome.actions if isinstance(each, Question)]
-        for _, group in groupby((each for each in outcome.actions if not isinstance(each, Question)), type):
+        questions = outcome.questions
+        for _, group in groupby(outcome.actions, type):
             if not await self._do(job, memory, list(group)):
                 return True
         if questions:
-            settling.check(questions)
+            settling.check(questions, job.metadata.generation)
             await self.questions.answer_all(job, memory, questions)
             settling.answered(questions)
         # What was begun goes on before other jobs' turn, while what was written is known to be true.

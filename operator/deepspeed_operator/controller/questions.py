@@ -68,14 +68,14 @@ class Questions:
     async def close(self) -> None:
         await self._agents.close()
 
-    async def answer_all(self, job: DeepSpeedJob, memory: JobMemory, questions: Iterable[Question]) -> None:
+    async def answer_all(self, job: DeepSpeedJob, memory: JobMemory, questions: Iterable[Question[object]]) -> None:
         """Put the answers into the job's facts, or raise what came in the way of the first."""
         answers = (self.answer(job, memory, each) for each in questions)
         for failure in await asyncio.gather(*answers, return_exceptions=True):
             if failure is not None:
                 raise failure
 
-    async def answer(self, job: DeepSpeedJob, memory: JobMemory, question: Question) -> None:
+    async def answer(self, job: DeepSpeedJob, memory: JobMemory, question: Question[object]) -> None:
         """Put the answer into the job's facts, in one step once it is there: others are answered meanwhile."""
         match question:
             case ReadConfigMap(name, key):
@@ -112,6 +112,8 @@ class Questions:
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)
+            case _:
+                raise TypeError(f"nobody answers {type(question).__name__}")
 
     async def _config_digest(self, namespace: str, text: str) -> str | None:
         try:

@@ -1,4 +1,7 @@
-"""Whether the questions about a job come to an end: each pass must ask something that has not just been answered."""
+"""Whether a piece of work comes to an end: each pass must ask something that has not just been answered in vain.
+
+It may take as many passes as there are things to ask.
+"""
 
 from collections.abc import Sequence
 
@@ -10,28 +13,34 @@ LASTS_SECONDS = 1.0
 
 
 class UnsettledError(Exception):
-    """The reconciler asks what it was just told: a defect, made visible on the job."""
+    """The reconciler asks what it was just told, though nothing has changed: a defect, made visible on the job."""
 
 
 class Settling:
     """The answered questions of one piece of work."""
 
     def __init__(self) -> None:
+        self._generation: int | None = None
         self._answered: list[tuple[object, float]] = []  # and when
 
-    def check(self, questions: Sequence[Question]) -> None:
-        """Raise UnsettledError if none of the questions is news."""
+    def check(self, questions: Sequence[Question[object]], generation: int | None) -> None:
+        """Raise UnsettledError if none of the questions is news; `generation` is that of the job's spec.
+
+        Another spec begins anew: where it is changed and changed back, the same is asked again.
+        """
+        if generation != self._generation:
+            self._generation, self._answered = generation, []
         since = steady() - LASTS_SECONDS
         known = [each for each, at in self._answered if at > since]
         if all(_identity(each) in known for each in questions):
             kinds = ", ".join(sorted({type(each).__name__ for each in questions}))
             raise UnsettledError(f"{kinds} is asked again right after it was answered")
 
-    def answered(self, questions: Sequence[Question]) -> None:
+    def answered(self, questions: Sequence[Question[object]]) -> None:
         self._answered += [(_identity(each), steady()) for each in questions]
 
 
-def _identity(question: Question) -> object:
+def _identity(question: Question[object]) -> object:
     """Return by what a question is known to be the same: what it carries along may be large, or differ by a clock."""
     match question:
         case JudgeRun():

@@ -1,8 +1,9 @@
 """What the reconciler wants done. The controller does it, in order, after the status is written."""
 
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 
@@ -11,28 +12,66 @@ if TYPE_CHECKING:  # who only judges a job need not load the planner for it
     from deepspeed_operator.job.gpus import Wanted
     from deepspeed_operator.plan.memory.case import Case, Missing
     from deepspeed_operator.plan.time.measured import Measured
-    from deepspeed_operator.reconcile.observe.observed import Observed
+    from deepspeed_operator.reconcile.observe.observed import (
+        AgentReport,
+        ConfigMapContent,
+        CorrectedPlan,
+        Facts,
+        ForeseenPlan,
+        FoundGpus,
+        JudgedRun,
+        Observed,
+        Trial,
+    )
 
 Manifest = dict[str, Any]
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Question(ABC, Generic[Answer_co]):
+    """What a decision needs from outside. The controller answers it into the job's facts, then reconciles again."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def answer_among(self, facts: "Facts") -> Answer_co | None:
+        """Return the answer that the facts hold; None where they hold none that will do."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadConfigMap:
-    """Fill `facts.config_maps[name]`, then reconcile again; without a key nobody asks for more than that it exists."""
+class ReadConfigMap(Question["ConfigMapContent"]):
+    """Fill `facts.config_maps[name]`.
+
+    `key`: the one whose value is needed, None where it is enough that the ConfigMap exists. `text`: whether the value
+    itself is needed, not only its digest. `newer_than`: an answer that was read no later will not do; None takes any.
+    """
 
     name: str
     key: str | None = None
+    text: bool = field(default=False, compare=False)
+    newer_than: datetime | None = field(default=None, compare=False)
+
+    def answer_among(self, facts: "Facts") -> "ConfigMapContent | None":
+        content = facts.config_maps.get(self.name)
+        if content is None or self.key not in {None, content.key} or (self.text and content.forgotten):
+            return None
+        return content if self.newer_than is None or content.read_at > self.newer_than else None
 
 
 @dataclass(frozen=True, slots=True)
-class FindGpus:
-    """Fill `facts.gpus` from the labels of all nodes, as minutes ago at most, then reconcile again."""
+class FindGpus(Question["FoundGpus"]):
+    """Fill `facts.gpus` from the labels of all nodes; an answer that was read no later than `newer_than` is stale."""
 
     wanted: "Wanted"
+    newer_than: datetime = field(compare=False)
+
+    def answer_among(self, facts: "Facts") -> "FoundGpus | None":
+        found = facts.gpus
+        return found if found is not None and found.wanted == self.wanted and found.read_at > self.newer_than else None
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeRun:
+class JudgeRun(Question["JudgedRun"]):
     """Fill `facts.judged` with what `judge_run` returns, computed where it may exceed time and memory.
 
     `digest`: two questions of one digest have one answer.
@@ -41,10 +80,14 @@ class JudgeRun:
     observed: "Observed"
     digest: str
 
+    def answer_among(self, facts: "Facts") -> "JudgedRun | None":
+        known = facts.judged
+        return known if known is not None and known.digest == self.digest else None
+
 
 @dataclass(frozen=True, slots=True)
-class TryPod:
-    """Post the pod with dryRun=All and fill `facts.trial`, then reconcile again.
+class TryPod(Question["Trial"]):
+    """Post the pod with dryRun=All and fill `facts.trial`.
 
     Pods of one likeness differ by what names their job alone. Quotas must have room for so many at once; where they
     replace pods of the job, which end first, for so many at all.
@@ -56,20 +99,28 @@ class TryPod:
     pods: int
     replaces: bool
 
+    def answer_among(self, facts: "Facts") -> "Trial | None":
+        known = facts.trial
+        return known if known is not None and known.pod_digest == self.pod_digest else None
+
 
 @dataclass(frozen=True, slots=True)
-class ReadAgent:
-    """Fill `facts.agent` from rank 0's agent (2 s at most; no answer is an answer), then reconcile again."""
+class ReadAgent(Question["AgentReport"]):
+    """Fill `facts.agent` from rank 0's agent (2 s at most; no answer is an answer)."""
 
     attempt: int
     address: str
     port: int
     early: bool = False
 
+    def answer_among(self, facts: "Facts") -> "AgentReport | None":
+        known = facts.agent
+        return known if known is not None and known.attempt == self.attempt else None
+
 
 @dataclass(frozen=True, slots=True)
-class CorrectPlan:
-    """Fill `facts.corrected` with what these tell, which takes longer than a decision may, then reconcile again.
+class CorrectPlan(Question["CorrectedPlan"]):
+    """Fill `facts.corrected` with what these tell, which takes longer than a decision may.
 
     `preflight`: bytes a second of bus bandwidth, which counts where the ranks measured no all-reduce.
     """
@@ -80,10 +131,14 @@ class CorrectPlan:
     measured: "Measured"
     preflight: int | None = None
 
+    def answer_among(self, facts: "Facts") -> "CorrectedPlan | None":
+        known = facts.corrected
+        return known if known is not None and known.attempt == self.attempt else None
+
 
 @dataclass(frozen=True, slots=True)
-class ForeseePlan:
-    """Fill `facts.foreseen` with what a job will be like by its GPUs' data sheet, then reconcile again.
+class ForeseePlan(Question["ForeseenPlan"]):
+    """Fill `facts.foreseen` with what a job will be like by its GPUs' data sheet.
 
     `preflight`: bytes a second of bus bandwidth among its ranks, if that was measured.
     """
@@ -93,12 +148,19 @@ class ForeseePlan:
     device: "Device"
     preflight: int | None = None
 
+    def answer_among(self, facts: "Facts") -> "ForeseenPlan | None":
+        known = facts.foreseen
+        return known if known is not None and known.asked == self else None
+
 
 @dataclass(frozen=True, slots=True)
-class ConfirmMissing:
+class ConfirmMissing(Question[frozenset[str]]):
     """GET the pods: one that exists goes into the pod cache, the others into `facts.confirmed_missing`."""
 
     pods: tuple[str, ...]
+
+    def answer_among(self, facts: "Facts") -> frozenset[str] | None:
+        return facts.confirmed_missing if facts.confirmed_missing.issuperset(self.pods) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +207,7 @@ class DeleteConfigMaps:
     names: tuple[str, ...]
 
 
-Question = ReadConfigMap | FindGpus | JudgeRun | TryPod | ReadAgent | CorrectPlan | ForeseePlan | ConfirmMissing
-Action = Question | Ensure | EnsureToken | CreatePods | DeletePod | DeleteConfigMaps
+Action = Ensure | EnsureToken | CreatePods | DeletePod | DeleteConfigMaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +221,13 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Status to write (if it differs), then events, then actions; and when to look again without being told."""
+    """Status to write (if it differs), events, actions, questions, in this order; and when to look again untold."""
 
     status: DeepSpeedJobStatus
     actions: tuple[Action, ...] = ()
     events: tuple[JobEvent, ...] = ()
     check_at: datetime | None = None
+    questions: tuple[Question[object], ...] = ()  # whose answers may change all of it
 
     def no_later_than(self, check_at: datetime | None) -> "Outcome":
         """Return the same outcome with a look at this time at the latest; None asks for none."""

@@ -1,7 +1,7 @@
 """The one reconcile function: what was observed of a job → what to say and what to do."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from deepspeed_operator.api.status import ConditionType, State
@@ -11,6 +11,7 @@ from deepspeed_operator.reconcile.failure.first_failure import agent_message, fi
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
+from deepspeed_operator.reconcile.observe.unanswered import Unanswered, meanwhile, together_with
 from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_attempt, begin_run, refused
 from deepspeed_operator.reconcile.phases.running import SUSPENDING, complete, continue_attempt, delete, fail, result_of
 from deepspeed_operator.reconcile.report.conditions import (
@@ -34,6 +35,13 @@ def reconcile(observed: Observed, installation: Installation) -> Outcome:
     The outcome's questions are to be answered into the facts, and reconcile asked again. A job that is being
     deleted gets neither write nor child: garbage collection ends its children.
     """
+    try:
+        return _decide(observed, installation)
+    except Unanswered as unanswered:
+        return unanswered.outcome(observed.job.status)
+
+
+def _decide(observed: Observed, installation: Installation) -> Outcome:
     job, status = observed.job, observed.job.status
     if job.metadata.deletion_timestamp is not None:
         return Outcome(status)
@@ -44,21 +52,23 @@ def reconcile(observed: Observed, installation: Installation) -> Outcome:
         return begun if isinstance(begun, Outcome) else refused(observed, begun)
     nodes = status.world.nodes if status.world is not None else job.spec.nodes
     gang = Gang.of(observed.pods, job=job.metadata.name, uid=job.metadata.uid, attempt=status.attempt, nodes=nodes)
-    accepted_run = _advance(observed, gang, installation)
-    return _judge_next(observed, gang, accepted_run, installation) if asks_for_another_run(job) else accepted_run
+    return (_judge_next if asks_for_another_run(job) else _advance)(observed, gang, installation)
 
 
-def _judge_next(observed: Observed, gang: Gang, accepted_run: Outcome, installation: Installation) -> Outcome:
-    """Judge the run that spec asks for, after the accepted one was looked at, and let it take that one's place.
+def _judge_next(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+    """Decide about the accepted run, then judge the run that spec asks for, and let it take that one's place.
 
     A refused one changes nothing of it, whatever it costs to judge.
     """
-    status = observed.job.status
-    begun = begin_run(observed, installation)
+    status, judge_wanted_run = observed.job.status, partial(begin_run, observed, installation)
+    with together_with(judge_wanted_run):
+        accepted_run = _advance(observed, gang, installation)
+    with meanwhile(accepted_run):
+        begun = judge_wanted_run()
     if isinstance(begun, RunRefusal):
         return beside_refusal(observed, accepted_run, begun.verdict, begun.retry_at)
-    if begun.status == status:  # it is not judged yet
-        return replace(accepted_run, actions=(*accepted_run.actions, *begun.actions)).no_later_than(begun.check_at)
+    if begun.status == status:  # it waits to be judged
+        return accepted_run.no_later_than(begun.check_at)
     ended_just_now = accepted_run.status.completion_time != status.completion_time
     ending = observed.job.spec.suspend and not is_finished(status) and not (is_suspended(status) and gang.none_left)
     return accepted_run if ended_just_now or ending else begun

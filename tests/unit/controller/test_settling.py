@@ -11,8 +11,8 @@ from deepspeed_operator.reconcile.observe.observed import Facts, Observed
 from tests.unit.reconcile.simulation import Simulation, job
 
 
-def ask(asked: Settling, *questions: settling.Question) -> None:
-    asked.check(questions)
+def ask(asked: Settling, *questions: settling.Question[object], generation: int = 1) -> None:
+    asked.check(questions, generation)
     asked.answered(questions)
 
 
@@ -41,6 +41,13 @@ def test_what_a_question_carries_along_makes_it_no_other_one() -> None:
         ask(asked, one)
         with pytest.raises(UnsettledError):
             ask(asked, same)
+
+
+def test_a_spec_that_is_changed_and_changed_back_has_the_same_asked_again() -> None:
+    asked = Settling()
+    ask(asked, ReadConfigMap("a"), generation=1)
+    ask(asked, ReadConfigMap("b"), generation=2)
+    ask(asked, ReadConfigMap("a"), generation=3)
 
 
 def test_an_answer_that_has_become_old_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

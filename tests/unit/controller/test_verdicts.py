@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -15,12 +17,19 @@ from deepspeed_operator.controller.verdicts import FIRST_PAUSE, Verdicts
 from deepspeed_operator.reconcile.actions import JudgeRun
 from deepspeed_operator.reconcile.admission.question import Admission, admission
 from deepspeed_operator.reconcile.observe.observed import Facts, Observed, SetAside
+from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 from tests.unit.controller.test_judges import compute, drive
 from tests.unit.reconcile.simulation import INSTALLATION, job
 
 
 def asked(given: DeepSpeedJob) -> JudgeRun:
-    question = admission(Observed(given, (), Facts(), now()), INSTALLATION)
+    return question_of(Observed(given, (), Facts(), now()))
+
+
+def question_of(observed: Observed) -> JudgeRun:
+    with pytest.raises(Unanswered) as raised:
+        admission(observed, INSTALLATION)
+    (question,) = raised.value.questions
     assert isinstance(question, JudgeRun)
     return question
 
@@ -78,5 +87,5 @@ def test_a_job_that_was_set_aside_is_asked_about_when_its_time_has_come_or_it_ha
     aside = SetAside("why", moment + timedelta(seconds=30))
     facts = Facts(judged=verdicts.JudgedRun(question.digest, aside))
     assert admission(Observed(given, (), facts, moment), INSTALLATION) == aside
-    assert isinstance(admission(Observed(given, (), facts, aside.until), INSTALLATION), JudgeRun)
-    assert isinstance(admission(Observed(job(nodes=4), (), facts, moment), INSTALLATION), JudgeRun)
+    assert question_of(Observed(given, (), facts, aside.until)) == replace(question, observed=ANY)
+    assert question_of(Observed(job(nodes=4), (), facts, moment)).digest != question.digest

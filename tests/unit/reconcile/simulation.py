@@ -27,6 +27,7 @@ from deepspeed_operator.reconcile.actions import (
     JobEvent,
     JudgeRun,
     Outcome,
+    Question,
     ReadAgent,
     ReadConfigMap,
     TryPod,
@@ -112,6 +113,8 @@ class Simulation:
             self.writes.append("status")
         for action in outcome.actions:
             self._do(action)
+        for question in outcome.questions:
+            self._answer(question)
         return outcome
 
     def settle(self) -> Outcome:
@@ -172,8 +175,8 @@ class Simulation:
         assert found is not None
         return found
 
-    def _do(self, action: Action) -> None:  # noqa: PLR0912, PLR0915 -- one branch an action
-        match action:
+    def _answer(self, question: Question[object]) -> None:
+        match question:
             case ReadConfigMap(name, key):
                 self.config_map_reads.append(self.now)
                 data = self.config_maps.get(name)
@@ -190,7 +193,7 @@ class Simulation:
                 answer = self.set_aside or judge_run(observed, installation, self._foresee)
                 self.facts = replace(self.facts, judged=JudgedRun(digest, answer))
             case TryPod(_, digest):
-                self.tried.append(action)
+                self.tried.append(question)
                 refusal, invalid = self.trial_refusal or (None, False)
                 self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now, self.trial_quota))
             case ReadAgent(attempt, early=early):
@@ -203,10 +206,15 @@ class Simulation:
                 self.facts = replace(self.facts, corrected=found)
                 self.corrections += 1
             case ForeseePlan():
-                self.facts = replace(self.facts, foreseen=ForeseenPlan(action, self._foresee(action)))
+                self.facts = replace(self.facts, foreseen=ForeseenPlan(question, self._foresee(question)))
             case ConfirmMissing(names):
                 missing = frozenset(name for name in names if name not in self.pods)
                 self.facts = replace(self.facts, confirmed_missing=missing)
+            case _:
+                raise TypeError(f"nobody answers {question}")
+
+    def _do(self, action: Action) -> None:  # noqa: PLR0912 -- one branch an action
+        match action:
             case Ensure(manifest, doubted):
                 key = (manifest["kind"], manifest["metadata"]["name"])
                 if not doubted and self.ensured.get(key) == manifest:

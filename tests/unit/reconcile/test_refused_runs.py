@@ -157,7 +157,7 @@ def test_a_refused_run_is_judged_once_and_its_pod_tried_when_it_is_due_while_the
     asked = 0
     for _ in range(10):
         simulation.wait(30)
-        asked += sum(isinstance(action, JudgeRun | TryPod) for action in simulation.step().actions)
+        asked += sum(isinstance(action, JudgeRun | TryPod) for action in simulation.step().questions)
         simulation.settle()
     assert asked == 1, "after 5 minutes"
 

@@ -1,7 +1,7 @@
 """The configuration of a run: where it comes from, and that later attempts get the same one."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
@@ -13,7 +13,7 @@ from deepspeed_operator.api.status import Finding, Level, State
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.job.digest import config_digest
 from deepspeed_operator.reconcile.actions import ReadConfigMap
-from deepspeed_operator.reconcile.observe.observed import ConfigMapContent, Observed
+from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import Reason, Verdict
 
 SOURCE_REREAD: Final = timedelta(seconds=15)
@@ -50,17 +50,15 @@ class Unusable:
     findings: tuple[Finding, ...]
 
 
-def configuration(observed: Observed) -> Configuration | ReadConfigMap | Unusable | None:
-    """Return the configuration as its source has it now, or the question to ask first; None if the job has none."""
+def configuration(observed: Observed) -> Configuration | Unusable | None:
+    """Return the configuration as its source has it now, None if the job has none; raise Unanswered to read it."""
     spec = observed.job.spec
     if spec.ds_config is not None:
         return _inline(spec.ds_config)
     if spec.ds_config_from is None:
         return None
     source = spec.ds_config_from
-    content = as_of_now(observed, source.config_map, source.key)
-    if isinstance(content, ReadConfigMap):
-        return content
+    content = observed.facts.get(read_now(observed, source.config_map, source.key, text=True))
     if content.keys is None:
         fix = f"create it with key {source.key}"
         absent = _no_config_map(observed, f"{_SOURCE}.configMap", source.config_map, fix)
@@ -71,8 +69,6 @@ def configuration(observed: Observed) -> Configuration | ReadConfigMap | Unusabl
         fix = f"name one of its keys, or add this one; {_AGAIN}"
         finding = Finding(level=Level.ERROR, path=f"{_SOURCE}.key", message=missing, fix=fix)
         return Unusable(Reason.CONFIG_NOT_FOUND, (finding,))
-    if content.forgotten:
-        return ReadConfigMap(source.config_map, source.key)
     whose = f"ConfigMap {source.config_map}, key {source.key}"
     if content.text is None:
         large = too_large(_SOURCE, content.size)
@@ -95,10 +91,11 @@ def digest_of(text: str) -> str | None:
     return config_digest(values) if isinstance(values, dict) else None
 
 
-def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Verdict | None:
+def run_configuration(observed: Observed) -> Configuration | Verdict | None:
     """Return the configuration that the run was accepted with, whatever its source says now.
 
-    Where the source has changed, the ConfigMap of this attempt has it, or that of the last one that made any.
+    Where the source has changed, the ConfigMap of this attempt has it, or that of the last one that made any. A
+    verdict says that none has it any more; None is that of a run without one. Unanswered is raised to read it.
     """
     status, job = observed.job.status, observed.job.metadata
     if status.config_digest is None:
@@ -109,11 +106,9 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
     assert status.attempt is not None, "a digest is recorded together with an attempt"
     for attempt in range(status.attempt, (status.kept_from or 1) - 1, -1):
         name = content_name(job.name, job.uid, attempt)
-        kept = observed.facts.config_maps.get(name)
-        if kept is None:
-            return ReadConfigMap(name, CONFIG_FILE)
-        if kept.config_digest == status.config_digest:
-            return _content(kept, name, CONFIG_FILE, status.config_digest)
+        kept = ReadConfigMap(name, CONFIG_FILE)
+        if observed.facts.get(kept).config_digest == status.config_digest:
+            return _content(observed, kept, status.config_digest)
     return Verdict(
         State.STARTING,
         Reason.CONFIG_UNAVAILABLE,
@@ -122,7 +117,7 @@ def run_configuration(observed: Observed) -> Configuration | ReadConfigMap | Ver
     )
 
 
-def _source_of_run(observed: Observed, digest: str) -> Configuration | ReadConfigMap | None:
+def _source_of_run(observed: Observed, digest: str) -> Configuration | None:
     """Return the configuration as the job's source has it now; None if that is another one than this."""
     spec = observed.job.spec
     if spec.ds_config is not None:
@@ -130,15 +125,15 @@ def _source_of_run(observed: Observed, digest: str) -> Configuration | ReadConfi
         return now if now.digest == digest else None
     if spec.ds_config_from is None:
         return None
-    name, key = spec.ds_config_from.config_map, spec.ds_config_from.key
-    content = as_of_now(observed, name, key)
-    if isinstance(content, ReadConfigMap):
-        return content
-    return _content(content, name, key, digest) if content.config_digest == digest else None
+    question = read_now(observed, spec.ds_config_from.config_map, spec.ds_config_from.key)
+    same = observed.facts.get(question).config_digest == digest
+    return _content(observed, question, digest) if same else None
 
 
-def _content(content: ConfigMapContent, name: str, key: str, digest: str) -> Configuration | ReadConfigMap:
-    return Configuration(content.text, digest) if content.text is not None else ReadConfigMap(name, key)
+def _content(observed: Observed, question: ReadConfigMap, digest: str) -> Configuration:
+    text = observed.facts.get(replace(question, text=True)).text
+    assert text is not None, "a digest is that of a text"
+    return Configuration(text, digest)
 
 
 def _inline(config: dict[str, Any]) -> Configuration:
@@ -155,17 +150,10 @@ def named_config_maps(spec: DeepSpeedJobSpec) -> dict[str, str | None]:
     }
 
 
-def unread(observed: Observed) -> ReadConfigMap | None:
-    """Return the question whose answer judging a run needs, None if it needs none."""
-    asked = (as_of_now(observed, *each) for each in named_config_maps(observed.job.spec).items())
-    return next((each for each in asked if isinstance(each, ReadConfigMap)), None)
-
-
-def forgotten(observed: Observed) -> ReadConfigMap | None:
-    """Return the question whose answer judging a run anew needs besides, None if it needs none."""
-    known = observed.facts.config_maps
+def questions_of_source(observed: Observed, *, text: bool) -> tuple[ReadConfigMap, ...]:
+    """Return what judging a run asks of the ConfigMaps it names; with `text`, for the configuration itself."""
     named = named_config_maps(observed.job.spec).items()
-    return next((ReadConfigMap(name, key) for name, key in named if known[name].forgotten), None)
+    return tuple(read_now(observed, name, key, text=text) for name, key in named)
 
 
 def settling(observed: Observed) -> bool:
@@ -174,32 +162,29 @@ def settling(observed: Observed) -> bool:
     return created is not None and abs(observed.now - datetime.fromisoformat(created)) < _SETTLING
 
 
-def missing_files(observed: Observed) -> ReadConfigMap | Finding | None:
-    """Return what is wrong where training.files names no ConfigMap, or the question to ask first.
+def missing_files(observed: Observed) -> Finding | None:
+    """Return what is wrong where training.files names no ConfigMap; raise Unanswered to read it.
 
     The kubelet would wait for it without end, in an Event alone.
     """
     files = observed.job.spec.training.files
-    if files is None:
+    if files is None or observed.facts.get(read_now(observed, files.config_map)).keys is not None:
         return None
-    content = as_of_now(observed, files.config_map)
-    if isinstance(content, ReadConfigMap):
-        return content
-    if content.keys is None:
-        return _no_config_map(observed, "spec.training.files.configMap", files.config_map, "create it")
-    return None
+    return _no_config_map(observed, "spec.training.files.configMap", files.config_map, "create it")
 
 
-def as_of_now(observed: Observed, config_map: str, key: str | None = None) -> ConfigMapContent | ReadConfigMap:
-    """Return what the ConfigMap has, as seconds ago at most, or the question to ask first.
+def read_now(observed: Observed, config_map: str, key: str | None = None, *, text: bool = False) -> ReadConfigMap:
+    """Return the question what the ConfigMap has, as seconds ago at most.
 
-    `key`: the one whose value is needed, None where it is enough that the ConfigMap exists.
+    `key`: the one whose value is needed, None where it is enough that the ConfigMap exists. `text`: whether the value
+    itself is needed, not only its digest.
     """
-    content = observed.facts.config_maps.get(config_map)
-    if content is None or key not in {None, content.key}:
-        return ReadConfigMap(config_map, key)
-    lasts = SETTLING_REREAD if content.keys is None and settling(observed) else SOURCE_REREAD
-    return ReadConfigMap(config_map, content.key) if observed.now - content.read_at >= lasts else content
+    known = observed.facts.config_maps.get(config_map)
+    if known is None:
+        return ReadConfigMap(config_map, key, text)
+    lasts = SETTLING_REREAD if known.keys is None and settling(observed) else SOURCE_REREAD
+    # Whoever has asked for the value asks again: it is not forgotten for one who does not need it.
+    return ReadConfigMap(config_map, known.key if key is None else key, text, observed.now - lasts)
 
 
 def _no_config_map(observed: Observed, path: str, name: str, fix: str) -> Finding:

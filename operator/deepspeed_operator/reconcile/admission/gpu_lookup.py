@@ -24,10 +24,9 @@ def known_gpus(observed: Observed, default: str) -> Gpus | None:
     return Gpus(found.kinds, Source.NODE_LABELS)
 
 
-def ask_nodes(observed: Observed, default: str) -> FindGpus | None:
-    """Return the question whose answer known_gpus needs, None if it needs none."""
-    wanted, found = wanted_gpus(observed.job.spec, default), observed.facts.gpus
+def nodes_question(observed: Observed, default: str) -> FindGpus | None:
+    """Return the question whose answer known_gpus needs, None if spec says it or no node could."""
+    wanted = wanted_gpus(observed.job.spec, default)
     if wanted is None or declared_gpus(observed.job.spec, default) is not None:
         return None
-    fresh = found is not None and found.wanted == wanted and observed.now - found.read_at < NODES_REREAD
-    return None if fresh else FindGpus(wanted)
+    return FindGpus(wanted, observed.now - NODES_REREAD)

@@ -18,7 +18,6 @@ from deepspeed_operator.lint.delivery_size import delivery_findings
 from deepspeed_operator.lint.launchers import launcher_findings
 from deepspeed_operator.lint.network.findings import network_findings
 from deepspeed_operator.lint.template import template_findings
-from deepspeed_operator.reconcile.actions import FindGpus, ReadConfigMap
 from deepspeed_operator.reconcile.admission.configuration import Configuration, Unusable, configuration, missing_files
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict
@@ -44,10 +43,8 @@ class Judgement:
         return self.acceptance.state is not State.INVALID
 
 
-def judge(
-    observed: Observed, installation: Installation, *, accelerator: str | None = None
-) -> Judgement | ReadConfigMap | FindGpus:
-    """Judge the job as its spec stands now, or return the question to ask first.
+def judge(observed: Observed, installation: Installation, *, accelerator: str | None = None) -> Judgement:
+    """Judge the job as its spec stands now; raise Unanswered while something must be known of the cluster first.
 
     `accelerator`, in DeepSpeed's words, is taken instead of what the job tells.
     """
@@ -55,12 +52,7 @@ def judge(
     excess = excess_of(observed.job)
     if excess:
         return _judgement(world_of(spec), None, None, excess, Reason.INVALID_SPEC, accelerator=accelerator)
-    source = configuration(observed)
-    if isinstance(source, ReadConfigMap):
-        return source
-    absent = missing_files(observed)
-    if isinstance(absent, ReadConfigMap):
-        return absent
+    source, absent = configuration(observed), missing_files(observed)
     given = given_accelerator(spec, installation)
     world = world_of(spec).model_copy(update={"accelerator": given})
     accelerator, default = accelerator or given.name, default_resource(world)
@@ -91,16 +83,15 @@ def judge(
     if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
         # Few jobs declare a model, and the planner would be a tenth of what dsjob validate takes for the others.
         from deepspeed_operator.plan.memory.case import Case, Missing, case_of  # noqa: PLC0415
-        from deepspeed_operator.reconcile.admission.gpu_lookup import ask_nodes, known_gpus  # noqa: PLC0415
+        from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus, nodes_question  # noqa: PLC0415
         from deepspeed_operator.reconcile.admission.memory_fit import stated  # noqa: PLC0415
 
         if given.name == CPU:
             case = Missing("spec.template", "the job trains on CPUs")
         else:
             case = case_of(spec, source.values, world, judged.batch, version)
-        question = ask_nodes(observed, default) if installation.reads_nodes and isinstance(case, Case) else None
-        if question is not None:
-            return question
+        if installation.reads_nodes and isinstance(case, Case) and (question := nodes_question(observed, default)):
+            observed.facts.want(question)
         memory, found = stated(case, spec, world.slots_per_node, known_gpus(observed, default))
         findings += found
         reason = Reason.DOES_NOT_FIT

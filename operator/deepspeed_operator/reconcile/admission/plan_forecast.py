@@ -23,29 +23,33 @@ FORESEES: Final = "Predicted: "
 _DIGITS: Final = 3
 
 
-def with_foresight(observed: Observed, judged: Judgement, installation: Installation) -> Judgement | ForeseePlan:
-    """Add at most one advice to what an accepted job is told, or return the question to ask first."""
+def plan_question(observed: Observed, judged: Judgement, installation: Installation) -> ForeseePlan | None:
+    """Return what is to be foreseen before an accepted job is told how it could be faster; None if nothing can be."""
     spec, source = observed.job.spec, judged.configuration
     if spec.model is None or source is None or len(judged.findings) >= MAX_FINDINGS:
-        return judged
+        return None
     case = case_of(spec, source.values, judged.world, judged.batch, declared_version(spec, installation))
-    found = ask_foreseen(observed, case, judged.world)
-    if found is None or isinstance(found, ForeseePlan):
-        return found or judged
+    return foreseeable(observed, case, judged.world)
+
+
+def with_foresight(judged: Judgement, found: Foreseen, spec: DeepSpeedJobSpec) -> Judgement:
+    """Add at most one advice to what an accepted job is told."""
     advice = foreseen_advice(found, config_path(spec))
     return replace(judged, findings=(*judged.findings, advice)) if advice is not None else judged
 
 
-def ask_foreseen(
+def foreseeable(
     observed: Observed, case: Case | Missing, world: World, preflight: int | None = None
-) -> ForeseePlan | Foreseen | None:
-    """Return what is foreseen, or the question to ask first; None where GPU, model or network are not known."""
+) -> ForeseePlan | None:
+    """Return the question what a job will be like; None where GPU, model or network are not known.
+
+    `preflight`: bytes a second of bus bandwidth among its ranks, None if that was not measured.
+    """
     gpus, nodes = known_gpus(observed, default_resource(world)), world.nodes
     device = gpus.device if gpus is not None else None
     if device is None or isinstance(case, Missing) or not can_foresee(case, nodes, preflight):
         return None
-    question, known = ForeseePlan(case, nodes, device, preflight), observed.facts.foreseen
-    return known.foreseen if known is not None and known.asked == question else question
+    return ForeseePlan(case, nodes, device, preflight)
 
 
 def is_never_measured(spec: DeepSpeedJobSpec) -> bool:

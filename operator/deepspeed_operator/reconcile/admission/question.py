@@ -10,12 +10,13 @@ from deepspeed_operator.job.accelerators import CPU
 from deepspeed_operator.job.image import given_accelerator
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.plan.advice.forecast import Foreseen
-from deepspeed_operator.reconcile.actions import FindGpus, ForeseePlan, JudgeRun, ReadConfigMap
-from deepspeed_operator.reconcile.admission.configuration import forgotten, named_config_maps, unread
-from deepspeed_operator.reconcile.admission.gpu_lookup import ask_nodes
+from deepspeed_operator.reconcile.actions import ForeseePlan, JudgeRun, Question
+from deepspeed_operator.reconcile.admission.configuration import named_config_maps, questions_of_source
+from deepspeed_operator.reconcile.admission.gpu_lookup import nodes_question
 from deepspeed_operator.reconcile.admission.judge import Judgement, judge
-from deepspeed_operator.reconcile.admission.plan_forecast import with_foresight
-from deepspeed_operator.reconcile.observe.observed import Facts, ForeseenPlan, Observed, SetAside
+from deepspeed_operator.reconcile.admission.plan_forecast import plan_question, with_foresight
+from deepspeed_operator.reconcile.observe.observed import Facts, Observed, SetAside
+from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 from deepspeed_operator.reconcile.report.conditions import Statement, Verdict
 
 
@@ -35,34 +36,33 @@ class Admission:
         return self.acceptance.state is not State.INVALID
 
 
-def admission(
-    observed: Observed, installation: Installation
-) -> Admission | SetAside | ReadConfigMap | FindGpus | JudgeRun:
-    """Return how the run that spec asks for was judged, or the question to ask first."""
-    question = unread(observed)
-    if question is not None:
-        return question
+def admission(observed: Observed, installation: Installation) -> Admission | SetAside:
+    """Return how the run that spec asks for was judged; raise Unanswered until it was."""
+    observed.facts.want(*questions_of_source(observed, text=False))
     digest, known = _digest(observed, installation), observed.facts.judged
     again = known is not None and isinstance(known.answer, SetAside) and observed.now >= known.answer.until
     if known is None or known.digest != digest or again:
-        return forgotten(observed) or JudgeRun(_what_counts(observed), digest)
+        observed.facts.want(*questions_of_source(observed, text=True))
+        raise Unanswered(JudgeRun(_what_counts(observed), digest))
+    if isinstance(known.answer, tuple):
+        raise Unanswered(*known.answer)
     return known.answer
 
 
 def judge_run(
     observed: Observed, installation: Installation, foresee: Callable[[ForeseePlan], Foreseen | None]
-) -> Admission | ReadConfigMap | FindGpus:
-    """Answer JudgeRun. `foresee` tells what a job will be like, or None if that cannot be told."""
-    judged = judge(observed, installation)
-    if isinstance(judged, ReadConfigMap | FindGpus):
-        return judged
-    if judged.accepted:
-        advised = with_foresight(observed, judged, installation)
-        if isinstance(advised, ForeseePlan):
-            facts = replace(observed.facts, foreseen=ForeseenPlan(advised, foresee(advised)))
-            advised = with_foresight(replace(observed, facts=facts), judged, installation)
-        judged = judged if isinstance(advised, ForeseePlan) else advised
-    return _kept(judged)
+) -> Admission | tuple[Question[object], ...]:
+    """Answer JudgeRun, or return what is to be answered first; this may be another process than who asks.
+
+    `foresee` tells what a job will be like, or None if that cannot be told.
+    """
+    try:
+        judged = judge(observed, installation)
+    except Unanswered as unanswered:
+        return unanswered.questions
+    question = plan_question(observed, judged, installation) if judged.accepted else None
+    foreseen = foresee(question) if question is not None else None
+    return _kept(with_foresight(judged, foreseen, observed.job.spec) if foreseen is not None else judged)
 
 
 def _kept(judged: Judgement) -> Admission:
@@ -84,7 +84,7 @@ def _digest(observed: Observed, installation: Installation) -> str:
     """Return a digest of what a judgement goes by; of a name only its length counts, which a ConfigMap has room for."""
     job, gpus = observed.job, observed.facts.gpus
     default = given_accelerator(job.spec, installation).resource or CPU
-    known = observed.facts.config_maps
+    known, nodes = observed.facts.config_maps, nodes_question(observed, default)
     said = [
         job.metadata.namespace,
         [str(each) for each in job.excess],
@@ -93,6 +93,6 @@ def _digest(observed: Observed, installation: Installation) -> str:
         job.spec.model_dump_json(by_alias=True, exclude_none=True, exclude={"run_id", "suspend"}),
         {name: [known[name].keys, known[name].digest] for name in named_config_maps(job.spec)},
         repr((gpus.wanted, gpus.kinds)) if gpus is not None else None,
-        ask_nodes(observed, default) is None,
+        nodes is None or nodes.answer_among(observed.facts) is not None,
     ]
     return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -9,7 +9,6 @@ from deepspeed_operator.job.gpus import Gpus
 from deepspeed_operator.job.units import GIB, gib
 from deepspeed_operator.plan.advice.smallest_change import smallest_change
 from deepspeed_operator.plan.memory.case import Case, Missing, case_of
-from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.admission.configuration import run_configuration
 from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus
 from deepspeed_operator.reconcile.observe.observed import Observed
@@ -27,15 +26,12 @@ _TRIED: Final = re.compile(rf"Tried to allocate {_SIZE}")
 _UNITS: Final = {"GiB": GIB, "MiB": 2**20}
 
 
-def ask_configuration(observed: Observed, failure: Failure) -> tuple[ReadConfigMap, ...]:
-    """Return the question without whose answer nothing can be said of a GPU that ran out of memory."""
-    config = run_configuration(observed) if _OUT_OF_MEMORY.search(failure.message) and observed.job.spec.model else None
-    return (config,) if isinstance(config, ReadConfigMap) else ()
-
-
 def explained(observed: Observed, failure: Failure) -> Failure:
-    """Add to an out-of-memory failure of a GPU what was predicted, and the smallest change that would fit."""
-    known = _OUT_OF_MEMORY.search(failure.message) and not is_of_another_run(observed)
+    """Add to an out-of-memory failure of a GPU what was predicted, and the smallest change that would fit.
+
+    Unanswered is raised to read the run's configuration, without which nothing can be predicted.
+    """
+    known = _OUT_OF_MEMORY.search(failure.message) and observed.job.spec.model and not is_of_another_run(observed)
     case = _case(observed) if known else None
     world = observed.job.status.world
     if case is None or world is None:
@@ -73,7 +69,7 @@ def _bytes(pattern: re.Pattern[str], said: str) -> int:
 def _case(observed: Observed) -> Case | None:
     spec, status = observed.job.spec, observed.job.status
     config = run_configuration(observed)
-    if status.world is None or config is None or isinstance(config, ReadConfigMap | Verdict):
+    if status.world is None or config is None or isinstance(config, Verdict):
         return None
     found = case_of(spec, config.values, status.world, status.batch, status.deepspeed_version)
     return found if isinstance(found, Case) else None

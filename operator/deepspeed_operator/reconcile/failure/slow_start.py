@@ -8,8 +8,7 @@ from deepspeed_operator.api.names import host_name
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import State
 from deepspeed_operator.job.template import VolumeSource, pod_template
-from deepspeed_operator.reconcile.actions import ReadConfigMap
-from deepspeed_operator.reconcile.admission.configuration import as_of_now
+from deepspeed_operator.reconcile.admission.configuration import read_now
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, Stage
@@ -35,20 +34,18 @@ def lateness(observed: Observed, gang: Gang) -> tuple[bool, datetime | None]:
     return late, observed.now + _LATE if late else late_at
 
 
-def without_volumes(observed: Observed, gang: Gang) -> Verdict | tuple[ReadConfigMap, ...] | None:
-    """Return what the first late pod that is being set up may lack, or the questions to ask first."""
+def without_volumes(observed: Observed, gang: Gang) -> Verdict | None:
+    """Return what the first late pod that is being set up may lack, if anything; raise Unanswered to look for it."""
     being_set_up = [pod for _, pod in sorted(gang.pods.items()) if pod.stage is Stage.BEING_SET_UP]
     pod = next((pod for pod in being_set_up if pod.since + _LATE <= observed.now), None)
     if pod is None or is_of_another_run(observed):
         return said_before(observed, Reason.VOLUMES_NOT_READY) if being_set_up else None
     needed = dict.fromkeys(_needed(observed.job.spec))
-    contents = {name: as_of_now(observed, name) for kind, name in needed if kind == "ConfigMap"}
-    questions = tuple(each for each in contents.values() if isinstance(each, ReadConfigMap))
-    if questions:
-        return questions
-    for name, content in contents.items():
-        if not isinstance(content, ReadConfigMap) and content.keys is None:
-            return _waits(pod, f"its volumes: there is no ConfigMap {name}; create it.")
+    questions = [read_now(observed, name) for kind, name in needed if kind == "ConfigMap"]
+    observed.facts.want(*questions)
+    for question in questions:
+        if observed.facts.get(question).keys is None:
+            return _waits(pod, f"its volumes: there is no ConfigMap {question.name}; create it.")
     unsure = [f"{kind} {name}" for kind, name in needed if kind != "ConfigMap"]
     if not unsure:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from deepspeed_operator.api.bounds import LARGEST
 from deepspeed_operator.api.engine_report import Engine
@@ -12,17 +12,18 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
+from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
     from deepspeed_operator.job.gpus import Gpu, Wanted
     from deepspeed_operator.plan.advice.forecast import Foreseen
     from deepspeed_operator.plan.advice.recalibration import Corrected
     from deepspeed_operator.plan.time.measured import Measured
-    from deepspeed_operator.reconcile.actions import FindGpus, ForeseePlan, ReadConfigMap
+    from deepspeed_operator.reconcile.actions import ForeseePlan, Question
     from deepspeed_operator.reconcile.admission.question import Admission
 
-
 SHOWN_KEYS = 20
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,10 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """The answer to JudgeRun; a question is one that is to be answered first."""
+    """The answer to JudgeRun; questions are those that are to be answered first."""
 
     digest: str
-    answer: "Admission | ReadConfigMap | FindGpus | SetAside"
+    answer: "Admission | SetAside | tuple[Question[object], ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,19 @@ class Facts:
     aside: SetAside | None = None  # the job is not to be looked into for now
     kept_from: int | None = None  # the attempt before which none has a ConfigMap any more
     status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
+
+    def get(self, question: "Question[Answer]") -> Answer:
+        """Return the answer to the question; raise Unanswered if there is none yet."""
+        answer = question.answer_among(self)
+        if answer is None:
+            raise Unanswered(question)
+        return answer
+
+    def want(self, *questions: "Question[object]") -> None:
+        """Raise Unanswered with all of the questions that have no answer yet, if there are any."""
+        open_ones = [each for each in questions if each.answer_among(self) is None]
+        if open_ones:
+            raise Unanswered(*open_ones)
 
     def without_texts(self) -> "Facts":
         """Return the facts without users' data, which is kept no longer than a job is looked at."""

@@ -13,18 +13,11 @@ from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.lint.pod_fields import field_findings
-from deepspeed_operator.reconcile.actions import (
-    FindGpus,
-    JobEvent,
-    JudgeRun,
-    Manifest,
-    Outcome,
-    ReadConfigMap,
-    TryPod,
-)
+from deepspeed_operator.reconcile.actions import JobEvent, Manifest, Outcome, TryPod
 from deepspeed_operator.reconcile.admission.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
 from deepspeed_operator.reconcile.admission.question import Admission, admission
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
+from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 from deepspeed_operator.reconcile.report.conditions import NO_TIMES, Reason, Statement, Verdict, is_finished, sentence
 from deepspeed_operator.reconcile.report.spec_changes import judged_by
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
@@ -73,11 +66,9 @@ def refused(observed: Observed, refusal: RunRefusal) -> Outcome:
 def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRefusal:
     """Judge the run that spec asks for, and record it. Until then an earlier run's pods are left alone.
 
-    An outcome that leaves the status as it is asks a question first, or waits.
+    An outcome that leaves the status as it is waits; Unanswered is raised for what judging needs.
     """
     judged = admission(observed, installation)
-    if isinstance(judged, ReadConfigMap | FindGpus | JudgeRun):
-        return unchanged(observed, judged)
     if isinstance(judged, SetAside):
         return _set_aside(judged)
     if not judged.accepted:
@@ -92,9 +83,9 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRe
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
         changes = {"findings": list(judged.findings)}
         return state(observed, verdict, acceptance=judged.acceptance, memory=judged.memory, changes=changes)
-    untried = _trial(observed, judged, installation)
-    if untried is not None:
-        return untried
+    refusal = _refusal_on_trial(observed, judged, installation)
+    if refusal is not None:
+        return refusal
     events: tuple[JobEvent, ...] = ()
     if status.attempt is not None and not is_finished(status):
         words = f"Run {status.run_id!r} was replaced by run {spec.run_id!r}; the pods of attempt {status.attempt} end."
@@ -177,17 +168,17 @@ def _set_aside(found: SetAside) -> RunRefusal:
     return RunRefusal(Verdict(State.INVALID, Reason.SET_ASIDE, words), found.until)
 
 
-def _trial(observed: Observed, judged: Admission, installation: Installation) -> Outcome | RunRefusal | None:
-    """Return what to do until the API server has accepted a pod of the run on trial; None if it has."""
+def _refusal_on_trial(observed: Observed, judged: Admission, installation: Installation) -> RunRefusal | None:
+    """Return why the API server refuses a pod of the run on trial, None if it accepts it; raise Unanswered to ask."""
     job, attempt = observed.job, (observed.job.status.attempt or 0) + 1
     text = "" if judged.config_digest is not None else None  # a pod only tells whether there is a configuration
 
     def pod_of(job: DeepSpeedJob, attempt: int) -> Manifest:
         return Attempt(job, attempt, judged.world, text, installation).pod(0)
 
-    def ask() -> Outcome:
+    def question() -> TryPod:
         nameless = job.model_copy(update={"metadata": job.metadata.model_copy(update={"name": "", "uid": ""})})
-        return unchanged(observed, TryPod(pod, digest, _digest(pod_of(nameless, 0)), pods, replaces))
+        return TryPod(pod, digest, _digest(pod_of(nameless, 0)), pods, replaces)
 
     pod = pod_of(job, attempt)
     # A quota still counts the pods of a run before, which end or are deleted first: how much will be free is not known.
@@ -195,12 +186,12 @@ def _trial(observed: Observed, judged: Admission, installation: Installation) ->
     digest = _digest({"pod": pod, "pods": pods, "replaces": replaces})
     trial = observed.facts.trial
     if trial is None or trial.pod_digest != digest:
-        return ask()
+        raise Unanswered(question())
     if trial.refusal is None:
         return None
     retry_at = trial.answered_at + (RETRY_INVALID if trial.invalid else RETRY_UNWELCOME)
     if observed.now >= retry_at:
-        return ask()
+        raise Unanswered(question())
     if trial.quota:
         words = f"No pod was created: {sentence(trial.refusal)} Make room in the quota, or wait; it is tried again."
         verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)

@@ -1,12 +1,13 @@
 """An attempt from its first pod to its result."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.job.installation import Installation
-from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, DeletePod, Outcome
+from deepspeed_operator.reconcile.actions import ConfirmMissing, DeletePod, Outcome
 from deepspeed_operator.reconcile.failure.first_failure import (
     failed_since,
     first_failure,
@@ -14,17 +15,18 @@ from deepspeed_operator.reconcile.failure.first_failure import (
     headline,
     of_a_stuck_pod,
 )
-from deepspeed_operator.reconcile.failure.out_of_memory import ask_configuration, explained
+from deepspeed_operator.reconcile.failure.out_of_memory import explained
 from deepspeed_operator.reconcile.failure.slow_start import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
+from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
     admitted_since,
     agent_due,
-    ask_agent,
     children,
+    consult_agent,
     deadline,
     not_running_in_time,
     obstacle,
@@ -42,8 +44,8 @@ from deepspeed_operator.reconcile.report.conditions import (
 )
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
-from deepspeed_operator.reconcile.runtime.measured_plan import ask_plan, with_plan
-from deepspeed_operator.reconcile.runtime.observed_engine import ask_engine, with_engine
+from deepspeed_operator.reconcile.runtime.measured_plan import with_plan
+from deepspeed_operator.reconcile.runtime.observed_engine import with_engine
 from deepspeed_operator.reconcile.runtime.observed_transport import News, at_the_end, news, reported
 
 _REFUSALS: Final = frozenset({Reason.NAME_CONFLICT, Reason.PODS_REFUSED})
@@ -80,9 +82,6 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
 
 def complete(observed: Observed, gang: Gang) -> Outcome:
     """Record that every rank of every pod ended with 0."""
-    question = ask_plan(observed, gang) or ask_engine(observed, gang)
-    if question:
-        return unchanged(observed, *question)
     ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
     said = max((at for at in ended if at is not None), default=observed.now)
     assert observed.job.status.start_time is not None, "it is recorded with the run"
@@ -102,9 +101,6 @@ def result_of(gang: Gang, failure: Failure | None) -> Verdict:
 
 def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     """Record the failure. Pods that still run are removed once it is written."""
-    question = ask_plan(observed, gang) or ask_engine(observed, gang) or ask_configuration(observed, failure)
-    if question:
-        return unchanged(observed, *question)
     failure = explained(observed, failure)
     told = _told(observed, gang, at_the_end(observed.job.status, gang))
     ended = {"completion_time": timestamp(observed.now), "workers": gang.workers}
@@ -125,21 +121,18 @@ def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:
 
 def _running(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     if gang.missing:
-        unconfirmed = tuple(name for name in gang.missing_names if name not in observed.facts.confirmed_missing)
-        if unconfirmed:
-            return unchanged(observed, ConfirmMissing(unconfirmed))
+        observed.facts.want(ConfirmMissing(gang.missing_names))
         return fail(observed, gang, gone_pods(gang))
     actions = (*delete(gang.late), *addresses(observed, gang, installation), *outdated(observed, gang))
-    question = ask_agent(observed, gang) or ask_plan(observed, gang) or ask_engine(observed, gang)
-    if question:
-        return unchanged(observed, *actions, *question)
-    told, due = _told(observed, gang, reported(observed)), agent_due(observed, gang)
+    with meanwhile(unchanged(observed, *actions)):
+        consult_agent(observed, gang)
+        told = _told(observed, gang, reported(observed))
     return state(
         observed,
         _all_run(observed),
         gang=gang,
         actions=actions,
-        check_at=due,
+        check_at=agent_due(observed, gang),
         changes=told.changes,
         events=told.events,
     )
@@ -148,9 +141,8 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
 def _starting(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     removals = delete(gang.late)
     if gang.all_started:
-        question = ask_agent(observed, gang)
-        if question:
-            return unchanged(observed, *removals, *addresses(observed, gang, installation), *question)
+        with meanwhile(unchanged(observed, *removals, *addresses(observed, gang, installation))):
+            consult_agent(observed, gang)
         told, due = news(observed, reported(observed)), agent_due(observed, gang)
         changes = {**_reported(observed, told), **_admitted(observed, gang)}
         verdict = _all_run(observed)
@@ -161,22 +153,20 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     held = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
     if held is not None:
         return held.no_later_than(until)
-    actions: tuple[Action, ...] = removals
     verdict, (late, look_at) = obstacle(observed, gang), lateness(observed, gang)
-    question = ask_agent(observed, gang, early=True) if late and gang.all_run else ()
-    if question:
-        return unchanged(observed, *removals, *question)
-    if gang.missing or late:
-        made = children(observed, gang, installation)
-        if isinstance(made, Verdict):
-            verdict = made
-        else:
-            actions = (*actions, *made)
-    actions = (*actions, *addresses(observed, gang, installation, doubted=late))
-    lacking = without_volumes(observed, gang) if verdict is None else None
-    if isinstance(lacking, tuple):
-        return unchanged(observed, *actions, *lacking)
-    verdict = _steady(observed, gang, verdict or lacking or unheard_of(observed, gang))
+    with meanwhile(unchanged(observed, *removals)):
+        if late and gang.all_run:
+            consult_agent(observed, gang, early=True)
+    missing_volumes = partial(without_volumes, observed, gang)
+    published = addresses(observed, gang, installation, doubted=late)
+    with meanwhile(unchanged(observed, *removals, *published)), together_with(missing_volumes):
+        made = children(observed, gang, installation) if gang.missing or late else ()
+    if isinstance(made, Verdict):
+        verdict, made = made, ()
+    actions = (*removals, *made, *published)
+    with meanwhile(unchanged(observed, *actions)):
+        verdict = verdict or missing_volumes() or unheard_of(observed, gang)
+    verdict = _steady(observed, gang, verdict)
     changes = _admitted(observed, gang)
     outcome = state(observed, verdict, gang=gang, actions=actions, check_at=look_at, changes=changes)
     return outcome.no_later_than(until)

@@ -16,13 +16,13 @@ from deepspeed_operator.reconcile.actions import (
     Ensure,
     EnsureToken,
     ReadAgent,
-    ReadConfigMap,
 )
 from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.failure.slow_start import said_before, unheard_of
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
+from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, sentence
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.render.attempt import Attempt
@@ -52,12 +52,13 @@ _NO_CLAIM: Final = (
 
 
 def children(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...] | Verdict:
-    """Return what makes the attempt's children exist, or why they cannot be made yet."""
+    """Return what makes the attempt's children exist, or why they cannot be made yet.
+
+    Unanswered is raised to read the run's configuration, which they carry.
+    """
     if is_of_another_run(observed):
         return _of_another_run(observed) if gang.missing else ()
     source = run_configuration(observed)
-    if isinstance(source, ReadConfigMap):
-        return (source,)
     if isinstance(source, Verdict):
         return source
     attempt = _attempt(observed, gang, source, installation)
@@ -120,12 +121,17 @@ def _attempt(observed: Observed, gang: Gang, source: Configuration | None, insta
     return Attempt(observed.job, gang.attempt, world, source.text if source is not None else None, installation)
 
 
-def ask_agent(observed: Observed, gang: Gang, *, early: bool = False) -> tuple[Action, ...]:
-    """Return the question to rank 0's agent: while pods are late, before the attempt is said to run, now and then."""
+def consult_agent(observed: Observed, gang: Gang, *, early: bool = False) -> None:
+    """Raise Unanswered when rank 0's agent is to be asked again.
+
+    That is while pods are slow to start (`early`: its answer will be another one when all ranks run), before the
+    attempt is said to run, and now and then.
+    """
     due, first = agent_due(observed, gang), gang.pods.get(0)
     if due is None or due > observed.now or first is None or first.address is None:
-        return ()
-    return (ReadAgent(gang.attempt, first.address, ports(observed.job.metadata.uid, gang.attempt).agent, early),)
+        return
+    port = ports(observed.job.metadata.uid, gang.attempt).agent
+    raise Unanswered(ReadAgent(gang.attempt, first.address, port, early))
 
 
 def agent_due(observed: Observed, gang: Gang) -> datetime | None:

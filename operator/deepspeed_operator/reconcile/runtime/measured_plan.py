@@ -6,19 +6,19 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from deepspeed_operator.api.plan_status import MAX_MESSAGE, PlanStatus
-from deepspeed_operator.api.status import Finding
+from deepspeed_operator.api.status import Finding, World
 from deepspeed_operator.job.units import gib
 from deepspeed_operator.plan.advice.forecast import Foreseen
 from deepspeed_operator.plan.advice.recalibration import Corrected, as_run
 from deepspeed_operator.plan.memory.case import Case, Missing, case_of
 from deepspeed_operator.plan.time.measured import Measured
-from deepspeed_operator.reconcile.actions import CorrectPlan, ForeseePlan, JobEvent, Question, ReadConfigMap
+from deepspeed_operator.reconcile.actions import CorrectPlan, JobEvent
 from deepspeed_operator.reconcile.admission.configuration import run_configuration
 from deepspeed_operator.reconcile.admission.plan_forecast import (
     FORESEES,
-    ask_foreseen,
     config_path,
     faster_finding,
+    foreseeable,
     foreseen_advice,
     foreseen_status,
     is_never_measured,
@@ -41,59 +41,61 @@ def measured_of(said: Any) -> Measured | None:
         return None
 
 
-def ask_plan(observed: Observed, gang: Gang) -> tuple[Question, ...]:
-    """Return what is to be answered before the attempt's first steps can be told beside its plan, once."""
-    status, known, measured = observed.job.status, observed.facts.corrected, _measured(observed, gang)
-    done = status.plan is not None or (known is not None and known.attempt == gang.attempt)
-    if status.world is None or done:
-        return ()
-    rate = _preflight(observed)
-    if measured is None and not (rate and is_never_measured(observed.job.spec)):
-        return ()
-    config = run_configuration(observed)
-    if isinstance(config, ReadConfigMap):
-        return (config,)
-    if config is None or isinstance(config, Verdict):
-        case: Case | Missing = Missing("spec.dsConfig", "the configuration of the run is not known")
-    elif is_of_another_run(observed):
-        case = Missing("spec.runId", "spec is that of another run")
-    else:
-        report = observed.facts.agent
-        version = (report.deepspeed_version if report is not None else None) or status.deepspeed_version
-        values, batch = as_run(config.values, status.batch, measured) if measured else (config.values, status.batch)
-        case = case_of(observed.job.spec, values, status.world, batch, version)
-    if measured is None:
-        question = ask_foreseen(observed, case, status.world, rate)
-        return (question,) if isinstance(question, ForeseePlan) else ()
-    return (CorrectPlan(gang.attempt, case, status.world.nodes, measured, rate),)
-
-
 def with_plan(observed: Observed, gang: Gang, told: News) -> News:
-    """Add to what is told of an attempt how its first steps compare with its plan, once it is known."""
-    if observed.job.status.plan is not None:
+    """Add to what is told of an attempt how its first steps compare with its plan, once they are known.
+
+    Unanswered is raised while the plan is being corrected by them, or foreseen where nothing measures them.
+    """
+    status, path = observed.job.status, config_path(observed.job.spec)
+    if status.plan is not None or status.world is None:
         return told
-    known, path = observed.facts.corrected, config_path(observed.job.spec)
-    if known is not None and known.attempt == gang.attempt:
-        plan, found = plan_status(known.corrected), advice(known.corrected, path)
+    corrected, events = _corrected(observed, gang, status.world), tuple[JobEvent, ...]()
+    if corrected is not None:
+        plan, found = plan_status(corrected), advice(corrected, path)
         events = () if found is None else (JobEvent("Normal", "FasterConfiguration", f"{found}"),)
-    elif (foreseen := _foreseen_by_preflight(observed)) is not None:
-        plan, found, events = foreseen_status(foreseen, _preflight(observed)), foreseen_advice(foreseen, path), ()
+    elif (foreseen := _foreseen_by_preflight(observed, status.world)) is not None:
+        plan, found = foreseen_status(foreseen, _preflight(observed)), foreseen_advice(foreseen, path)
     else:
         return told
     if plan is None:
         return told
-    findings: Sequence[Finding] = told.changes.get("findings", observed.job.status.findings)
+    findings: Sequence[Finding] = told.changes.get("findings", status.findings)
     others = without_advice(findings, _SAYS, FORESEES)
     changes = {**told.changes, "plan": plan, "findings": others if found is None else [*others, found]}
     return News(changes, (*told.events, *events))
 
 
-def _foreseen_by_preflight(observed: Observed) -> Foreseen | None:
-    """Return what takes the place of a measured plan, once the network is known, where nothing measures the steps."""
-    known, rate = observed.facts.foreseen, _preflight(observed)
-    if not rate or not is_never_measured(observed.job.spec) or known is None or known.asked.preflight != rate:
+def _corrected(observed: Observed, gang: Gang, world: World) -> Corrected | None:
+    """Return the plan by what was measured; None if nothing was."""
+    known, measured = observed.facts.corrected, _measured(observed, gang)
+    if known is not None and known.attempt == gang.attempt:
+        return known.corrected
+    if measured is None:
         return None
-    return known.foreseen
+    case = _case(observed, world, measured)
+    return observed.facts.get(CorrectPlan(gang.attempt, case, world.nodes, measured, _preflight(observed))).corrected
+
+
+def _foreseen_by_preflight(observed: Observed, world: World) -> Foreseen | None:
+    """Return what takes the place of a measured plan, once the network is known, where nothing measures the steps."""
+    rate = _preflight(observed)
+    if not rate or not is_never_measured(observed.job.spec):
+        return None
+    question = foreseeable(observed, _case(observed, world, None), world, rate)
+    return observed.facts.get(question).foreseen if question is not None else None
+
+
+def _case(observed: Observed, world: World, measured: Measured | None) -> Case | Missing:
+    """Return what was planned of the run; `measured` says what the framework has chosen, None where nothing does."""
+    config, status = run_configuration(observed), observed.job.status
+    if config is None or isinstance(config, Verdict):
+        return Missing("spec.dsConfig", "the configuration of the run is not known")
+    if is_of_another_run(observed):
+        return Missing("spec.runId", "spec is that of another run")
+    report = observed.facts.agent
+    version = (report.deepspeed_version if report is not None else None) or status.deepspeed_version
+    values, batch = as_run(config.values, status.batch, measured) if measured else (config.values, status.batch)
+    return case_of(observed.job.spec, values, world, batch, version)
 
 
 def _preflight(observed: Observed) -> int | None:

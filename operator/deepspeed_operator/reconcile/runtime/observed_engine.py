@@ -9,7 +9,7 @@ from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.status import Batch, Finding, Level, World
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.lint.engine_differences import DIFFERS, IGNORED, engine_findings
-from deepspeed_operator.reconcile.actions import JobEvent, Question, ReadConfigMap
+from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.admission.plan_forecast import config_path
 from deepspeed_operator.reconcile.observe.gang import Gang
@@ -33,16 +33,11 @@ def world_of_agent(said: Any) -> WorldReport:
     return WorldReport(note if isinstance(note, str) else None, tuple(engines))
 
 
-def ask_engine(observed: Observed, gang: Gang) -> tuple[Question, ...]:
-    """Return what is to be answered before an engine that is news can be held against the configuration."""
-    if not _is_news(observed, gang):
-        return ()
-    config = run_configuration(observed)
-    return (config,) if isinstance(config, ReadConfigMap) else ()
-
-
 def with_engine(observed: Observed, gang: Gang, told: News) -> News:
-    """Add to what is told of an attempt which world its ranks formed, and which engine trains."""
+    """Add to what is told of an attempt which world its ranks formed, and which engine trains.
+
+    Unanswered is raised to read the run's configuration, against which an engine that is news is held.
+    """
     status, report = observed.job.status, _report(observed, gang)
     if report is None:
         return told

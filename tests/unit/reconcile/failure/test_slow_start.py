@@ -74,7 +74,7 @@ def test_the_config_maps_that_late_pods_may_lack_are_asked_for_together() -> Non
     simulation = being_set_up(*({"name": name, "configMap": {"name": name}} for name in names))
     simulation.config_maps.update({name: {"key": "value"} for name in names[:-1]})
     simulation.wait(20)
-    passes = [[each.name for each in simulation.step().actions if isinstance(each, ReadConfigMap)] for _ in range(3)]
+    passes = [[each.name for each in simulation.step().questions if isinstance(each, ReadConfigMap)] for _ in range(3)]
     assert [asked for asked in passes if asked] == [names]
     assert "there is no ConfigMap map-13" in simulation.condition(ConditionType.READY).message
 
