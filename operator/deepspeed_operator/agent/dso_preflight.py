@@ -12,6 +12,7 @@ from dso_plan import DIRECTORY, DS_CONFIG, FILES, WORKSPACE, Failure, Plan
 from dso_ranks import Spec
 
 GIB = 1 << 30
+SHOWN = 10  # files of a directory
 INTERFACES = "/sys/class/net"
 
 # Read from the files that importlib.metadata reads, but without its slow import. Prints the version, or "missing".
@@ -82,6 +83,15 @@ def which(name: str) -> str | None:
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
+def likely(name: str, names: list[str]) -> list[str]:
+    """Sort file names: first those that are near to this one, then programs, then the others."""
+    import difflib  # only where there is something to say
+
+    near = difflib.get_close_matches(name, names)
+    order = {each: place for place, each in enumerate(near)}
+    return sorted(names, key=lambda each: (order.get(each, len(near)), not each.endswith(".py"), each))
+
+
 def check_program(plan: Plan) -> None:
     needs_python = plan.kind != "command" or plan.launcher == "DeepSpeed"
     if needs_python and not which(plan.python):
@@ -90,8 +100,10 @@ def check_program(plan: Plan) -> None:
     program = plan.program[0]
     if plan.kind == "script" and not os.path.isfile(program):
         directory = os.path.dirname(os.path.abspath(program))
-        here = sorted(os.listdir(directory)) if os.path.isdir(directory) else ["(no such directory)"]
-        listing = ", ".join(here[:10]) + (", …" if len(here) > 10 else "") or "(nothing)"
+        here = likely(os.path.basename(program), os.listdir(directory)) if os.path.isdir(directory) else None
+        listing = "(no such directory)" if here is None else ", ".join(here[:SHOWN]) or "(nothing)"
+        if here is not None and len(here) > SHOWN:
+            listing += f" and {len(here) - SHOWN} more"
         working = " (the working directory)" if directory == os.getcwd() else ""
         text = f"script {program!r} not found: {directory}{working} has: {listing}"
         raise Failure(plan.cause("ScriptNotFound", text))

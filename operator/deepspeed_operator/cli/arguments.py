@@ -3,8 +3,9 @@
 import argparse
 from collections.abc import Callable
 
-from deepspeed_operator.dsconfig.versions import numbers_of
+from deepspeed_operator.dsconfig.versions import SUPPORTED, numbers_of
 
+KNOWN = ", ".join(SUPPORTED)
 _MOST_DIGITS = 9
 _SCALES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
@@ -44,5 +45,10 @@ def count(text: str) -> float:
 def version_number(text: str) -> str:
     """Read a version of DeepSpeed."""
     if numbers_of(text) is None:
-        raise argparse.ArgumentTypeError(f"{text[:20]} is no version; write 0.19.8, for example")
+        raise argparse.ArgumentTypeError(no_version(text))
     return text
+
+
+def no_version(text: str) -> str:
+    """Return what to write instead of a text that is no version."""
+    return f"{text[:20]} is no version of three numbers; known here are {KNOWN}"

@@ -10,7 +10,7 @@ from typing import Any
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at, present
 from deepspeed_operator.cli import degrees
-from deepspeed_operator.cli.arguments import version_number, within
+from deepspeed_operator.cli.arguments import KNOWN, version_number, within
 from deepspeed_operator.cli.batches import contradiction, filled
 from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circumstances, model_from
 from deepspeed_operator.cli.circumstances import define as define_circumstances
@@ -50,7 +50,10 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="pods, instead of spec.nodes")
     parser.add_argument("--slots", type=within(1, 1024), metavar="N", help="GPUs per pod, instead of spec.slotsPerNode")
     parser.add_argument(
-        "--deepspeed-version", type=version_number, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
+        "--deepspeed-version",
+        type=version_number,
+        metavar="VERSION",
+        help=f"DeepSpeed in the image; known are {KNOWN}, and another is judged as the next older one",
     )
     parser.add_argument(
         "--micro-batch", type=within(1, 10**6), metavar="N", help="samples of a micro batch, where the file says auto"

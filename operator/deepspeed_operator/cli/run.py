@@ -34,6 +34,7 @@ from deepspeed_operator.render.local_attempt import machine_files
 REFUSED, UNREADABLE = 1, 2
 # There is no image, which would say nothing about the DeepSpeed and devices here; the agents run from our own modules.
 _THIS_MACHINE: Final = replace(RELEASED, worker_deepspeed_version=None, worker_accelerator=NVIDIA_GPU)
+_REMEDY: Final = "name the ranks', for example --python /usr/bin/python3, or pip install torch, then deepspeed"
 _ASK: Final = "import importlib.metadata as all, sys; print(sys.prefix); print(all.version('deepspeed'))"
 
 
@@ -132,7 +133,7 @@ def _installed(python: str) -> str | None:
     prefix, found = [*asked.stdout.splitlines(), "", ""][:2]
     if not found and prefix == sys.prefix:
         own = f"{python} is dsjob's own interpreter, in {prefix}, which has no DeepSpeed"
-        print(f"dsjob run: warning: {own}: name the ranks', for example --python /usr/bin/python3", file=sys.stderr)
+        print(f"dsjob run: warning: {own}: {_REMEDY}", file=sys.stderr)
     return found if numbers_of(found) is not None else None
 
 

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -17,6 +17,7 @@ STDIN: Final = "-"
 _WRITE: Final = "Write a DeepSpeedJob or a configuration."
 _LARGEST: Final = 16 * 1024 * 1024
 _MANIFEST: Final = re.compile(r"^(---|(apiVersion|kind)[ \t]*:)", re.MULTILINE)
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json", ".hjson", ".jsonc"})
 # YAML is written for everything: a configuration has one of these, or it would not need to be one.
 _TELLTALE: Final = frozenset({*KEYS, "zero_optimization", "fp16", "bf16", "optimizer", "scheduler"})
 _BEGINS_WITH_BRACE: Final = re.compile(r"(\s+|#[^\n]*|//[^\n]*)*+\{")
@@ -58,6 +59,20 @@ class Content:
     items: list[Item] = field(default_factory=list[Item])
     config_maps: dict[tuple[str, str], Node] = field(default_factory=dict[tuple[str, str], Node])
     others: int = 0
+
+
+def files_in(name: str) -> list[str] | None:
+    """Return the YAML and JSON files of a directory, not of those below it; None where the name is no directory's."""
+    directory = Path(name)
+    if not directory.is_dir():
+        return None
+    return sorted(str(path) for path in directory.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+
+
+def without_others(content: Content) -> Content:
+    """Leave out objects that nobody has called a configuration and that look like none."""
+    items = [item for item in content.items if item.is_job or (item.root.members or {}).keys() & _TELLTALE]
+    return replace(content, items=items)
 
 
 def read(name: str) -> Content:

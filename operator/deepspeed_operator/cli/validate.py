@@ -6,12 +6,12 @@ import json
 from deepspeed_operator.api.spec import Launcher
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.cli import degrees
-from deepspeed_operator.cli.arguments import version_number, within
+from deepspeed_operator.cli.arguments import KNOWN, version_number, within
 from deepspeed_operator.cli.configurations import judged_configuration
 from deepspeed_operator.cli.records import record
 from deepspeed_operator.cli.report import InputFailure, Options, Report, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
-from deepspeed_operator.cli.sources import Content, Item, read
+from deepspeed_operator.cli.sources import Content, Item, files_in, read, without_others
 from deepspeed_operator.dsconfig.tree import Unreadable
 from deepspeed_operator.job.accelerators import ACCELERATORS, CPU
 
@@ -21,9 +21,9 @@ FINE, WITH_ERRORS, UNREADABLE = 0, 1, 2
 def define(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.epilog = (
-        "FILE is a DeepSpeedJob, YAML with several documents, a ds_config.json, or - for standard input. ConfigMaps in "
-        "the files are where dsConfigFrom is looked up. Ends with 0 without errors, 1 with errors, 2 where a file "
-        "cannot be read as a configuration at all."
+        "FILE is a DeepSpeedJob, YAML with several documents, a ds_config.json, a directory that has such files, or - "
+        "for standard input. ConfigMaps in the files are where dsConfigFrom is looked up. Ends with 0 without errors, "
+        "1 with errors, 2 where a file cannot be read as a configuration at all."
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--nodes", type=within(1, 10_000), metavar="N", help="pods, instead of spec.nodes")
@@ -31,7 +31,10 @@ def define(parser: argparse.ArgumentParser) -> None:
         "--slots", type=within(1, 1024), metavar="N", help="ranks per pod, instead of spec.slotsPerNode"
     )
     parser.add_argument(
-        "--deepspeed-version", type=version_number, metavar="VERSION", help="DeepSpeed in the image, such as 0.19.8"
+        "--deepspeed-version",
+        type=version_number,
+        metavar="VERSION",
+        help=f"DeepSpeed in the image; known are {KNOWN}, and another is judged as the next older one",
     )
     accelerators = (CPU, *dict.fromkeys(known.name for known in ACCELERATORS.values()))
     parser.add_argument(
@@ -76,11 +79,17 @@ def examined(names: list[str], options: Options) -> tuple[list[Report], list[Inp
     """Return what is to be said of the files."""
     contents: list[Content] = []
     failures: list[InputFailure] = []
-    for name in dict.fromkeys(names):
+    named: dict[str, bool] = {}
+    for name in names:
+        inside = files_in(name)
+        named |= {name: True} if inside is None else {file: named.get(file, False) for file in inside}
+    for file, is_named in named.items():
         try:
-            contents.append(read(name))
+            content = read(file)
         except Unreadable as error:
-            failures.append(failed(name, error))
+            failures.append(failed(file, error))
+        else:
+            contents.append(content if is_named else without_others(content))
     return reports_of(contents, options), failures
 
 

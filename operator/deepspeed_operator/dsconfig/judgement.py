@@ -1,6 +1,6 @@
 """The verdict on one configuration in one world."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from deepspeed_operator.dsconfig.parallelism import Division, ParallelDegrees, d
 from deepspeed_operator.dsconfig.schema import Schema, schema_of
 from deepspeed_operator.dsconfig.sections import IGNORED_KEY, MISSPELT, Reading
 from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.dsconfig.strict import UNKNOWN_KEY
 from deepspeed_operator.dsconfig.versions import SUPPORTED, judge_of, ranges
 
 _ORDER: Final = list(Level)
@@ -105,7 +106,18 @@ def validate(config: Mapping[str, Any], circumstances: JudgementContext) -> Vers
     if not judge_version.remark:
         return verdict
     fix = "Compare the release notes of the two, or use a version that is known here."
-    return _with(verdict, (*verdict.notes, advice((), "judged-as", judge_version.remark, fix)))
+    remark = advice((), "judged-as", judge_version.remark, fix)
+    return _with(verdict, (*verdict.notes, remark, *_since(config, judge_version.version, circumstances.version)))
+
+
+def _since(config: Mapping[str, Any], judged_as: str, declared: str | None) -> Iterator[Note]:
+    """Yield what is known to mean something else in a version than in the older one that it is judged as."""
+    from deepspeed_operator.dsconfig.migration import Kind, steps  # noqa: PLC0415  # its table is large, and seldom asked
+
+    for step in steps(dict(config), judged_as, declared or judged_as):
+        if step.kind in {Kind.DEFAULT, Kind.BEHAVIOUR}:
+            path = tuple(step.path.split(".")) if step.path else ()
+            yield advice(path, "changed-since", f"since DeepSpeed {step.since}, {step.message}", step.fix)
 
 
 def _as_meant(schema: Schema, config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
@@ -205,7 +217,7 @@ def _unrepeated(notes: Iterable[Note]) -> tuple[Note, ...]:
     for note in notes:
         kept.setdefault((note.path, note.rule), note)
     for path, rule in list(kept):
-        if rule == MISSPELT:  # other versions may lose nothing without the key
+        if rule in {MISSPELT, UNKNOWN_KEY}:  # what other versions do with the key is of less weight
             kept.pop((path, IGNORED_KEY), None)
     refused = {note.path for note in kept.values() if note.level is Level.ERROR}
     return tuple(note for note in kept.values() if note.rule not in _OF_VALUES or note.path not in refused)

@@ -18,6 +18,7 @@ from deepspeed_operator.dsconfig.wording import quoted
 Values = Mapping[str, Any]
 Coerced = dict[str, Any]
 
+UNKNOWN_KEY: Final = "unknown-key"
 _STAGE_3: Final = 3
 
 
@@ -106,10 +107,10 @@ def _unknown(schema: Schema, model: str, path: Path, values: Values, near: NearN
     other = schema.models[model]["fields"].get(key, {}).get("alias")
     if other in values:
         message = f"is another name of {other}, which is given too: DeepSpeed refuses both together."
-        return error(path, "unknown-key", message, f"Remove {key}.")
+        return error(path, UNKNOWN_KEY, message, f"Remove {key}.")
     hint, fix = misplaced_or_nearest(schema, model, key, near)
     message = f"unknown key{hint}."
-    return error(path, "unknown-key", message, fix or f"Remove {key}.")
+    return error(path, UNKNOWN_KEY, message, fix or f"Remove {key}.")
 
 
 def _wrong(described: Any, value: object, path: Path, default: object, near: NearNames) -> Note:

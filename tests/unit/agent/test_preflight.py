@@ -13,13 +13,18 @@ Make = Callable[..., Gang]
 
 def test_a_missing_script_is_shown_with_what_is_there(gang: Make) -> None:
     made = gang(plan={"program": {"kind": "script", "value": ["trian.py"]}})
-    for index in range(12):
-        (made.code / f"a{index:02}.txt").touch()
+    there = [path.name for path in made.code.iterdir()]
+    for name in (*(f"a{index:02}.txt" for index in range(12)), "mine.py", "trains.py"):
+        (made.code / name).touch()
     (ended,) = made.run()
     assert (ended.code, ended.cause["reason"]) == (1, "ScriptNotFound")
     text = ended.cause["signature"]
-    assert text.startswith(f"script 'trian.py' not found: {made.code} (the working directory) has: a00.txt, a01.txt")
-    assert text.endswith("a09.txt, …")
+    assert text.startswith(f"script 'trian.py' not found: {made.code} (the working directory) has: ")
+    listed, _, more = text.partition("has: ")[2].partition(" and ")
+    names = listed.split(", ")
+    assert names[0] in {"train.py", "trains.py"}, "what was meant"
+    assert names.index("mine.py") < names.index("a00.txt")
+    assert (len(names), more) == (10, f"{len(there) + 4} more")
 
 
 def test_a_missing_interpreter(gang: Make) -> None:

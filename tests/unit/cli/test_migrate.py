@@ -162,6 +162,23 @@ def test_what_needs_a_decision_is_yours_and_ends_with_1(config: dict[str, object
     assert [line for line in result.stdout.splitlines() if line.startswith("  yours") and words in line]
 
 
+def test_what_the_version_would_refuse_all_the_same_is_said_and_ends_with_1() -> None:
+    wrong = {"train_batch_size": 8, "bf16": {"enable": True}, "zero_optimization": {"stage": 7}}
+    result = dsjob("migrate", "-", stdin=json.dumps(wrong))
+    assert result.exit_code == 1
+    expected = "  not valid for 0.19.8: 2 errors; dsjob validate --deepspeed-version 0.19.8 lists them"
+    assert expected in result.stdout.splitlines()
+    job = JOB.replace("stage: 3", "stage: 7").replace("script: train.py", "script: 7")
+    assert "not valid for 0.19.8: 1 error;" in dsjob("migrate", "-", stdin=job).stdout, "of the configuration"
+    assert "not valid" not in dsjob("migrate", "-", "--to", "0.20.0", stdin=json.dumps(wrong)).stdout
+
+
+def test_the_newest_version_known_is_the_one_to_rewrite_for() -> None:
+    assert dsjob("migrate", "-", stdin=OLD).stdout == dsjob("migrate", "-", "--to", "0.19.8", stdin=OLD).stdout
+    result = dsjob("migrate", "-", "--from", "0.16", stdin=OLD)
+    assert (result.exit_code, "known here are 0.15.4, 0.16.9, " in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("config", "migrated"),
     [
@@ -182,9 +199,9 @@ def test_what_needs_a_decision_is_yours_and_ends_with_1(config: dict[str, object
     ],
 )  # fmt: skip
 def test_a_rewrite(tmp_path: Path, config: dict[str, object], migrated: dict[str, object]) -> None:
-    path = written(tmp_path, "ds_config.json", json.dumps(config, indent=2))
+    path = written(tmp_path, "ds_config.json", json.dumps({"train_batch_size": 8, **config}, indent=2))
     assert dsjob("migrate", path, "--to", "0.19.8", "--write").exit_code == 0
-    assert json.loads(path.read_text()) == migrated
+    assert json.loads(path.read_text()) == {"train_batch_size": 8, **migrated}
 
 
 def test_the_configuration_of_a_job_is_rewritten_in_the_job(tmp_path: Path) -> None:

@@ -296,10 +296,22 @@ def test_what_is_no_configuration_ends_with_2_and_says_why(text: bytes, message:
 
 def test_unreadable_files_do_not_hide_the_others(tmp_path: Path) -> None:
     path = written(tmp_path, "ds_config.json", CONTRADICTION)
-    result = dsjob("validate", tmp_path / "missing.json", tmp_path, path, "--nodes", 2)
+    result = dsjob("validate", tmp_path / "missing.json", path, "--nodes", 2)
     assert result.exit_code == 2
-    for words in ("missing.json: unreadable: No such file", "unreadable: Is a directory", "error: train_batch_size"):
+    for words in ("missing.json: unreadable: No such file", "error: train_batch_size"):
         assert words in result.stdout
+
+
+def test_of_a_directory_what_looks_like_a_configuration_is_judged(tmp_path: Path) -> None:
+    path = written(tmp_path, "ds_config.json", CONTRADICTION)
+    other = written(tmp_path, "package.json", '{"name": "trainer"}')
+    for name, text in (("job.yml", JOB), ("notes.txt", "train"), ("service.yaml", "kind: Service\napiVersion: v1\n")):
+        written(tmp_path, name, text)
+    (tmp_path / "below.json").mkdir()
+    files = [str(path), str(tmp_path / "job.yml")]
+    assert [each["file"] for each in judged(tmp_path)["documents"]] == files
+    assert [each["file"] for each in judged(tmp_path, path)["documents"]] == files, "once each"
+    assert str(other) in [each["file"] for each in judged(other, tmp_path)["documents"]], "it is named"
 
 
 @pytest.mark.parametrize(
@@ -352,7 +364,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     [
         ("--nodes", "0", "0 is not a number from 1 to 10000"),
         ("--slots", "8.5", "8.5 is not a number from 1 to 1024"),
-        ("--deepspeed-version", "new", "new is no version; write 0.19.8, for example"),
+        ("--deepspeed-version", "new", "new is no version of three numbers; known here are 0.15.4, "),
         ("--launcher", "ranks", "invalid choice: 'ranks' (choose from 'Ranks', 'DeepSpeed', 'None')"),
         ("--accelerator", "gpu", "invalid choice: 'gpu' (choose from 'cpu', 'cuda', 'rocm'"),
     ],

@@ -149,6 +149,18 @@ def test_a_version_between_two_is_judged_by_the_older_and_says_so() -> None:
     assert "judged as 0.17.6" in said(between, "")
 
 
+def test_what_changed_since_the_version_that_judges_is_said() -> None:
+    assert "since DeepSpeed 0.19.3, 1.0 by default" in said(verdict_on(BATCH, version="0.19.3"), "gradient_clipping")
+    assert said(verdict_on({**BATCH, "gradient_clipping": 0.5}, version="0.19.3"), "gradient_clipping") == ""
+    assert said(verdict_on(BATCH, version="0.18.3"), "gradient_clipping") == ""
+
+
+def test_a_key_that_some_versions_refuse_and_others_ignore_has_one_finding() -> None:
+    verdict = validate({**BATCH, "bf16": {"enable": True}}, JudgementContext(8))
+    assert places(verdict, Level.WARNING) == ["bf16.enable"]
+    assert "DeepSpeed 0.17.6–0.19.8 rejects this: unknown key" in said(verdict, "bf16.enable")
+
+
 def test_without_a_version_only_what_all_refuse_is_an_error() -> None:
     config = {**BATCH, "amp": {"enabled": False}, "fp16": {"enabled": "yes, please"}, "zero_optimization": {"stage": 7}}
     verdict = validate(config, JudgementContext(8))
