@@ -1,7 +1,7 @@
 """spec.template, parsed once. A user may have written a value of any type anywhere in it."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from posixpath import normpath
 from typing import Any, Final, NamedTuple
@@ -50,6 +50,10 @@ class PodTemplate:
         trainer = next(iter(named or (containers if len(containers) == 1 else ())), None)
         index = next((at for at, each in enumerate(list_at(pod, "containers")) if each is trainer), None)
         return cls(written, pod, containers, {} if trainer is None else trainer, None if trainer is None else index)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave to another process what is computed on demand: of a large template it is many times the template."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def metadata(self) -> Json:

@@ -79,9 +79,13 @@ def test_a_spec_has_one_parsed_template_and_a_copy_with_another_has_another() ->
 
 
 def test_a_parsed_template_is_no_part_of_the_value_and_goes_with_it_to_another_process() -> None:
-    given, other = spec({"spec": {"containers": [ONE]}}), spec({"spec": {"containers": [ONE]}})
+    terms = [{"matchExpressions": [{"key": f"label-{number}", "operator": "Exists"} for number in range(500)]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    template = {"spec": {"containers": [ONE], "affinity": affinity}}
+    given, other = spec(template), spec(template)
     before = len(pickle.dumps(given))
     parsed = pod_template(given)
+    assert [*parsed.demand.labels()] == []
     assert given == other
     assert given.model_dump_json() == other.model_dump_json()
     assert len(pickle.dumps(given)) < before + 500
