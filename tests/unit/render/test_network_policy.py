@@ -1,5 +1,6 @@
 """What the NetworkPolicy of jobs opens: policies add up, so that whatever it allows is open."""
 
+from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.render.network_policy import jobs_policy
 
 
@@ -11,5 +12,5 @@ def test_nobody_but_jobs_and_the_operator_is_let_in() -> None:
 
 
 def test_the_install_lets_others_in() -> None:
-    scraper = {"from": [{"namespaceSelector": {}}], "ports": [{"port": 9400}]}
+    scraper: Json = {"from": [{"namespaceSelector": {}}], "ports": [{"port": 9400}]}
     assert jobs_policy("ops", [scraper])["spec"]["ingress"][2:] == [scraper]
