@@ -13,7 +13,15 @@ from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered, meanwhile, together_with
 from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_attempt, begin_run, refused
-from deepspeed_operator.reconcile.phases.running import SUSPENDING, complete, continue_attempt, delete, fail, result_of
+from deepspeed_operator.reconcile.phases.running import (
+    SUSPENDING,
+    complete,
+    continue_attempt,
+    counted,
+    delete,
+    fail,
+    result_of,
+)
 from deepspeed_operator.reconcile.report.conditions import (
     Reason,
     Verdict,
@@ -118,7 +126,7 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
         resume = "set spec.suspend to false" if suspend else f"set spec.runId back to {run_id!r}"
         words = f"The job is suspended and holds no GPU: {resume} to begin a new attempt."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
-        return state(observed, verdict, gang=gang, actions=delete(gang.late))
+        return state(observed, verdict, counted(observed, gang), actions=delete(gang.late))
     alive = tuple(pod for pod in gang.pods.values() if not pod.finished)
     # A pod that ended with success stays until its peers have ended: together they may be the result.
     removals = tuple(
@@ -128,7 +136,7 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
     )
     words = f"Run {run_id!r} was suspended, and its pods end. Set spec.runId back to it for a new attempt."
     verdict = SUSPENDING if suspend else Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
-    return state(observed, verdict, gang=gang, actions=(*removals, *delete(gang.late)))
+    return state(observed, verdict, counted(observed, gang), actions=(*removals, *delete(gang.late)))
 
 
 def _ended_by_suspension(pod: PodView) -> bool:

@@ -1,11 +1,10 @@
 """Beginning a run or an attempt: judged first, tried with the API server, recorded before anything is made."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import Finding, Level, State, Workers, World
@@ -18,11 +17,12 @@ from deepspeed_operator.reconcile.admission.configuration import SETTLING_REREAD
 from deepspeed_operator.reconcile.admission.question import Admission, admission
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
-from deepspeed_operator.reconcile.report.conditions import NO_TIMES, Reason, Statement, Verdict, is_finished, sentence
+from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict, is_finished, sentence
+from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import judged_by
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
-from deepspeed_operator.reconcile.runtime.measured_plan import without_advice
-from deepspeed_operator.reconcile.runtime.observed_engine import without_attempt
+from deepspeed_operator.reconcile.runtime.measured_plan import MEASURED_ADVICE
+from deepspeed_operator.reconcile.runtime.observed_engine import ENGINE, WORLD
 from deepspeed_operator.render.attempt import Attempt
 
 # Another answer to the same pod needs a change elsewhere: a quota or a label soon, a new admission rule rarely.
@@ -30,8 +30,6 @@ RETRY_UNWELCOME: Final = timedelta(seconds=30)
 RETRY_INVALID: Final = timedelta(minutes=5)
 _MOST_HINTS: Final = 10
 _POLICY: Final = "ValidatingAdmissionPolicy"  # so the API server begins what such a policy refuses
-# What an attempt's agents have yet to tell.
-_UNKNOWN: Final = {"transport": None, "plan": None, "engine": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +50,16 @@ class RunRefusal:
 
 def refused(observed: Observed, refusal: RunRefusal) -> Outcome:
     """Say that the job's first run is refused."""
-    changes = {"findings": list(refusal.findings)} if refusal.findings is not None else {}
+    draft = StatusDraft.of(observed.job.status)
+    if refusal.findings is not None:
+        draft.findings.replace_all(refusal.findings)
     return state(
         observed,
         refusal.verdict,
+        draft,
         check_at=refusal.retry_at,
         acceptance=refusal.acceptance,
         memory=refusal.memory,
-        changes=changes,
     )
 
 
@@ -78,86 +78,79 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRe
         retry = observed.now + SOURCE_REREAD if reads else None
         return RunRefusal(judged.acceptance, retry, judged.findings, judged.memory)
     status, spec = observed.job.status, observed.job.spec
+    draft = StatusDraft.of(status)
+    draft.findings.replace_all(judged.findings)
     if spec.suspend and status.attempt is None:
         words = "The job is accepted and suspended: set spec.suspend to false to begin."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
-        changes = {"findings": list(judged.findings)}
-        return state(observed, verdict, acceptance=judged.acceptance, memory=judged.memory, changes=changes)
+        return state(observed, verdict, draft, acceptance=judged.acceptance, memory=judged.memory)
     refusal = _refusal_on_trial(observed, judged, installation)
     if refusal is not None:
         return refusal
-    events: tuple[JobEvent, ...] = ()
     if status.attempt is not None and not is_finished(status):
         words = f"Run {status.run_id!r} was replaced by run {spec.run_id!r}; the pods of attempt {status.attempt} end."
-        events = (JobEvent("Normal", "Superseded", words),)
+        draft.events.append(JobEvent("Normal", "Superseded", words))
     warnings = [finding for finding in judged.findings if finding.level is Level.WARNING]
     if warnings:
         count = "1 warning" if len(warnings) == 1 else f"{len(warnings)} warnings"
         words = f"{count}, listed in status.findings; the first: {warnings[0]}"
-        events += (JobEvent("Warning", "ConfigurationWarnings", words),)
-    run: dict[str, Any] = {
-        "run_id": spec.run_id,
-        "start_time": timestamp(observed.now),
-        "completion_time": None,
-        "world": judged.world,
-        "batch": judged.batch,
-        "config_digest": judged.config_digest,
-        "judged_by": judged_by(spec),
-        "deepspeed_version": declared_version(spec, installation),
-        "failure": None,
-        "findings": list(judged.findings),
-    }
-    if spec.suspend:
-        # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
-        run |= {**_begun(observed), **NO_TIMES}
-        words = "spec.suspend is true: the pods of the run before end. Set it to false to begin."
-        verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
-        return state(
-            observed,
-            verdict,
-            acceptance=judged.acceptance,
-            memory=judged.memory,
-            check_at=observed.now,
-            events=events,
-            changes=run,
-        )
-    return begin_attempt(
-        observed, judged.world, acceptance=judged.acceptance, memory=judged.memory, events=events, run=run
-    )
+        draft.events.append(JobEvent("Warning", "ConfigurationWarnings", words))
+    _record_run(observed, judged, installation, draft)
+    if not spec.suspend:
+        return begin_attempt(observed, judged.world, draft, acceptance=judged.acceptance, memory=judged.memory)
+    # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
+    _record_attempt(observed, draft)
+    draft.stop_clocks()
+    words = "spec.suspend is true: the pods of the run before end. Set it to false to begin."
+    verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
+    acceptance, memory = judged.acceptance, judged.memory
+    return state(observed, verdict, draft, acceptance=acceptance, memory=memory, check_at=observed.now)
 
 
 def begin_attempt(
     observed: Observed,
     world: World,
+    draft: StatusDraft | None = None,
     *,
     acceptance: Verdict | None = None,
     memory: Statement | None = None,
-    events: tuple[JobEvent, ...] = (),
-    run: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Record the next attempt. Its children are made, and the earlier ones' removed, once this is written."""
-    begun = _begun(observed)
-    attempt = begun["attempt"]
+    """Record the next attempt. Its children are made, and the earlier ones' removed, once this is written.
+
+    `draft` records the run that begins with it, None where the run goes on; `acceptance` and `memory` are how that run
+    was judged.
+    """
+    draft = draft or StatusDraft.of(observed.job.status)
+    attempt = _record_attempt(observed, draft)
+    for source in (MEASURED_ADVICE, ENGINE, WORLD):
+        draft.findings.replace(source)
     pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
     ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
     verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")
-    findings = without_attempt(without_advice((run or {}).get("findings", observed.job.status.findings)))
-    changes = {**(run or {}), **begun, "findings": findings}
-    return state(
-        observed,
-        verdict,
-        acceptance=acceptance,
-        memory=memory,
-        check_at=observed.now,
-        events=events,
-        changes=changes,
-    )
+    return state(observed, verdict, draft, acceptance=acceptance, memory=memory, check_at=observed.now)
 
 
-def _begun(observed: Observed) -> dict[str, Any]:
-    attempt, now = (observed.job.status.attempt or 0) + 1, timestamp(observed.now)
-    admitted = None if any(not pod.released for pod in observed.pods) else now
-    return {"attempt": attempt, "attempt_time": now, "admitted_time": admitted, "workers": Workers(), **_UNKNOWN}
+def _record_run(observed: Observed, judged: Admission, installation: Installation, draft: StatusDraft) -> None:
+    spec = observed.job.spec
+    draft.run_id = spec.run_id
+    draft.start_time = timestamp(observed.now)
+    draft.completion_time = draft.failure = None
+    draft.world = judged.world
+    draft.batch = judged.batch
+    draft.config_digest = judged.config_digest
+    draft.judged_by = judged_by(spec)
+    draft.deepspeed_version = declared_version(spec, installation)
+
+
+def _record_attempt(observed: Observed, draft: StatusDraft) -> int:
+    """Write that the next attempt begins, of which nothing is known yet; return its number."""
+    attempt = (observed.job.status.attempt or 0) + 1
+    draft.attempt = attempt
+    draft.attempt_time = timestamp(observed.now)
+    draft.admitted_time = None if any(not pod.released for pod in observed.pods) else draft.attempt_time
+    draft.workers = Workers()
+    draft.transport = draft.plan = draft.engine = None
+    return attempt
 
 
 def _set_aside(found: SetAside) -> RunRefusal:

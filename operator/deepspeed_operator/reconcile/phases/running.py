@@ -1,6 +1,6 @@
 """An attempt from its first pod to its result."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -35,18 +35,18 @@ from deepspeed_operator.reconcile.phases.starting import (
 )
 from deepspeed_operator.reconcile.phases.waiting import waiting_for
 from deepspeed_operator.reconcile.report.conditions import (
-    NO_TIMES,
     Reason,
     Verdict,
     is_true,
     said_of_the_run,
     sentence,
 )
+from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
-from deepspeed_operator.reconcile.runtime.measured_plan import with_plan
-from deepspeed_operator.reconcile.runtime.observed_engine import with_engine
-from deepspeed_operator.reconcile.runtime.observed_transport import News, at_the_end, news, reported
+from deepspeed_operator.reconcile.runtime.measured_plan import report_plan
+from deepspeed_operator.reconcile.runtime.observed_engine import report_engine
+from deepspeed_operator.reconcile.runtime.observed_transport import at_the_end, report_transport, reported
 
 _REFUSALS: Final = frozenset({Reason.NAME_CONFLICT, Reason.PODS_REFUSED})
 SUSPENDING: Final = Verdict(
@@ -75,7 +75,9 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     if report is not None and report.attempt == gang.attempt and report.stuck is not None and 0 in gang.pods:
         return fail(observed, gang, of_a_stuck_pod(gang, report.stuck))
     if observed.job.spec.suspend:
-        return state(observed, SUSPENDING, gang=gang, check_at=observed.now, changes=NO_TIMES)
+        draft = counted(observed, gang)
+        draft.stop_clocks()
+        return state(observed, SUSPENDING, draft, check_at=observed.now)
     advance = _running if is_true(observed.job.status, ConditionType.RUNNING) else _starting
     return advance(observed, gang, installation)
 
@@ -86,9 +88,7 @@ def complete(observed: Observed, gang: Gang) -> Outcome:
     said = max((at for at in ended if at is not None), default=observed.now)
     assert observed.job.status.start_time is not None, "it is recorded with the run"
     completed_at = min(max(said, moment(observed.job.status.start_time)), observed.now)  # by the clock of a node
-    told = _told(observed, gang, at_the_end(observed.job.status, gang))
-    result = {**told.changes, "completion_time": timestamp(completed_at), "workers": gang.workers}
-    return state(observed, result_of(gang, None), check_at=observed.now, changes=result, events=told.events)
+    return state(observed, result_of(gang, None), _result(observed, gang, completed_at), check_at=observed.now)
 
 
 def result_of(gang: Gang, failure: Failure | None) -> Verdict:
@@ -101,17 +101,34 @@ def result_of(gang: Gang, failure: Failure | None) -> Verdict:
 
 def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     """Record the failure. Pods that still run are removed once it is written."""
-    failure = explained(observed, failure)
-    told = _told(observed, gang, at_the_end(observed.job.status, gang))
-    ended = {"completion_time": timestamp(observed.now), "workers": gang.workers}
-    result = {**told.changes, **ended, "failure": failure}
-    events = () if failure.reason in {"TransportMismatch", "WorldMismatch"} else told.events
-    return state(observed, result_of(gang, failure), check_at=observed.now, changes=result, events=events)
+    draft = _result(observed, gang, observed.now)
+    draft.failure = explained(observed, failure)
+    if failure.reason in {"TransportMismatch", "WorldMismatch"}:
+        draft.events.clear()  # they say the same
+    return state(observed, result_of(gang, draft.failure), draft, check_at=observed.now)
 
 
-def _told(observed: Observed, gang: Gang, transport: Transport | None) -> News:
-    """Return what the agents tell of an attempt: its network, its plan, its world and its engine."""
-    return with_engine(observed, gang, with_plan(observed, gang, news(observed, transport)))
+def _result(observed: Observed, gang: Gang, ended_at: datetime) -> StatusDraft:
+    """Return the draft of a status that says what came of a run, but for its failure."""
+    draft = StatusDraft.of(observed.job.status)
+    draft.completion_time = timestamp(ended_at)
+    draft.workers = gang.workers
+    _report(observed, gang, at_the_end(observed.job.status, gang), draft)
+    return draft
+
+
+def _report(observed: Observed, gang: Gang, transport: Transport | None, draft: StatusDraft) -> None:
+    """Write what the agents tell of an attempt: its network, its plan, its world and its engine."""
+    report_transport(observed, transport, draft)
+    report_plan(observed, gang, draft)
+    report_engine(observed, gang, draft)
+
+
+def counted(observed: Observed, gang: Gang) -> StatusDraft:
+    """Return a draft that says what the pods do, which is no news by itself."""
+    draft = StatusDraft.of(observed.job.status)
+    draft.counted = gang.workers
+    return draft
 
 
 def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:
@@ -124,18 +141,11 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
         observed.facts.want(ConfirmMissing(gang.missing_names))
         return fail(observed, gang, gone_pods(gang))
     actions = (*delete(gang.late), *addresses(observed, gang, installation), *outdated(observed, gang))
+    draft = counted(observed, gang)
     with meanwhile(unchanged(observed, *actions)):
         consult_agent(observed, gang)
-        told = _told(observed, gang, reported(observed))
-    return state(
-        observed,
-        _all_run(observed),
-        gang=gang,
-        actions=actions,
-        check_at=agent_due(observed, gang),
-        changes=told.changes,
-        events=told.events,
-    )
+        _report(observed, gang, reported(observed), draft)
+    return state(observed, _all_run(observed), draft, actions=actions, check_at=agent_due(observed, gang))
 
 
 def _starting(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
@@ -143,10 +153,10 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     if gang.all_started:
         with meanwhile(unchanged(observed, *removals, *addresses(observed, gang, installation))):
             consult_agent(observed, gang)
-        told, due = news(observed, reported(observed)), agent_due(observed, gang)
-        changes = {**_reported(observed, told), **_admitted(observed, gang)}
-        verdict = _all_run(observed)
-        return state(observed, verdict, gang=gang, actions=removals, check_at=due, changes=changes, events=told.events)
+        draft = _starting_draft(observed, gang)
+        report_transport(observed, reported(observed), draft)
+        _report_image(observed, draft)
+        return state(observed, _all_run(observed), draft, actions=removals, check_at=agent_due(observed, gang))
     until = deadline(observed, gang)
     if until is not None and observed.now >= until:
         return fail(observed, gang, not_running_in_time(observed, gang))
@@ -167,14 +177,15 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     with meanwhile(unchanged(observed, *actions)):
         verdict = verdict or missing_volumes() or unheard_of(observed, gang)
     verdict = _steady(observed, gang, verdict)
-    changes = _admitted(observed, gang)
-    outcome = state(observed, verdict, gang=gang, actions=actions, check_at=look_at, changes=changes)
+    outcome = state(observed, verdict, _starting_draft(observed, gang), actions=actions, check_at=look_at)
     return outcome.no_later_than(until)
 
 
-def _admitted(observed: Observed, gang: Gang) -> dict[str, str | None]:
-    since = admitted_since(observed, gang)
-    return {"admitted_time": timestamp(since) if since is not None else None}
+def _starting_draft(observed: Observed, gang: Gang) -> StatusDraft:
+    """Return a draft that says what the pods do, and since when all of them may start."""
+    draft, since = counted(observed, gang), admitted_since(observed, gang)
+    draft.admitted_time = timestamp(since) if since is not None else None
+    return draft
 
 
 def _refused(observed: Observed, gang: Gang) -> Outcome | None:
@@ -192,8 +203,9 @@ def _refused(observed: Observed, gang: Gang) -> Outcome | None:
             "Make room in the quota, or correct spec.template or what refuses it."
         )
         verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
-    check_at, changes = max(refusal.retry_at, observed.now), _admitted(observed, gang)
-    return state(observed, verdict, actions=delete((*made, *gang.late)), check_at=check_at, changes=changes)
+    draft, check_at = _starting_draft(observed, gang), max(refusal.retry_at, observed.now)
+    draft.counted = None  # they are about to go
+    return state(observed, verdict, draft, actions=delete((*made, *gang.late)), check_at=check_at)
 
 
 def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome | None:
@@ -203,7 +215,7 @@ def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome | None:
     if removals:
         return unchanged(observed, *removals)  # how long they have is known once they are deleted
     verdict, look_at = waiting_for(observed, gang)
-    return state(observed, verdict, gang=gang, check_at=look_at, changes=_admitted(observed, gang))
+    return state(observed, verdict, _starting_draft(observed, gang), check_at=look_at)
 
 
 def _given_back(observed: Observed, gang: Gang) -> bool:
@@ -238,10 +250,9 @@ def _all_run(observed: Observed) -> Verdict:
     return Verdict(State.RUNNING, Reason.RUNNING, f"{ranks} in {pods}; {where}.")
 
 
-def _reported(observed: Observed, told: News) -> dict[str, object]:
-    """Return what rank 0's agent found out about the image."""
+def _report_image(observed: Observed, draft: StatusDraft) -> None:
+    """Write what rank 0's agent has seen of the image."""
     report, status, declared = observed.facts.agent, observed.job.status, observed.job.spec.deepspeed_version
-    known = told.changes.get("findings", status.findings)
     report = report or AgentReport(status.attempt or 0, observed.now)
     warnings = [Finding(level=Level.WARNING, path="spec.training", message=words) for words in report.warnings]
     others = {None, declared}
@@ -249,8 +260,5 @@ def _reported(observed: Observed, told: News) -> dict[str, object]:
         words = f"the image has DeepSpeed {report.deepspeed_version}, the job declares {declared}"
         fix = f"Write {report.deepspeed_version}, or use another image."
         warnings.append(Finding(level=Level.WARNING, path="spec.deepspeedVersion", message=words, fix=fix))
-    return {
-        "deepspeed_version": report.deepspeed_version or status.deepspeed_version,
-        "transport": told.changes["transport"],
-        "findings": [*known, *(each for each in warnings if each not in known)],
-    }
+    draft.deepspeed_version = report.deepspeed_version or status.deepspeed_version
+    draft.findings.add(*warnings)

@@ -31,8 +31,6 @@ _ABOUT: Final = {
 _FOR_TOOLS: Final = frozenset({ConditionType.RECONCILING, ConditionType.STALLED})
 # What is said of the run that spec asks for; the other conditions are about the run that was accepted last.
 _OF_SPEC: Final = (ConditionType.ACCEPTED, ConditionType.READY, *_FOR_TOOLS)
-# Of an attempt that was told to end, no clock runs any more.
-NO_TIMES: Final = {"attempt_time": None, "admitted_time": None}
 _SEE_READY: Final = "See condition Ready."
 
 

@@ -1,7 +1,7 @@
 """What was changed in spec that the recorded run does not take: a finding, and one event."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import ConditionType, Finding, Level
@@ -9,6 +9,7 @@ from deepspeed_operator.job.digest import config_digest, short_digest, template_
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import asks_for_another_run, is_true
+from deepspeed_operator.reconcile.report.draft import Source, StatusDraft
 
 CONFIG: Final = Finding(
     level=Level.WARNING,
@@ -31,8 +32,8 @@ _FACTS: Final = {
     )
     for field in ("model", "gpuMemory", "admission")
 }
-_DURING_A_RUN: Final = (CONFIG, TEMPLATE, *_FACTS.values())
 _SINCE: Final = "changed since this run"
+_CHANGES: Final = Source(("changed since this ",))
 # What a run is not made of; dsConfig has the run's own digest, by which its later attempts find it.
 _NOT_OF_A_RUN: Final = {"run_id", "suspend", "lifecycle", "ds_config"}
 
@@ -45,7 +46,7 @@ def judged_by(spec: DeepSpeedJobSpec) -> dict[str, str]:
     return _digests(spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NOT_OF_A_RUN))
 
 
-def _digests(fields: Mapping[str, Any]) -> dict[str, str]:
+def _digests(fields: Mapping[str, object]) -> dict[str, str]:
     return {field: short_digest({field: value}) for field, value in fields.items()}
 
 
@@ -60,26 +61,22 @@ def is_of_another_run(observed: Observed) -> bool:
     return asks_for_another_run(observed.job) and bool(_changed_fields(observed))
 
 
-def with_changes(
-    observed: Observed, findings: Sequence[Finding], changes: Mapping[str, Any]
-) -> tuple[list[Finding], list[JobEvent]]:
-    """Return the findings with those on what has changed now, and events for the new ones.
-
-    They come first: of more findings than status holds, the last are not kept, and would be announced again.
-    """
+def report_changes(observed: Observed, draft: StatusDraft) -> None:
+    """Add to the draft the findings on what has changed in spec, and events for the new ones."""
     job, status = observed.job, observed.job.status
-    finished = changes.get("completion_time", status.completion_time) is not None
+    finished = draft.completion_time is not None
     unchanged = status.observed_generation == job.metadata.generation
     if unchanged and not finished and is_true(status, ConditionType.RUNNING):
-        return [*findings], []  # all pods are there, and spec is as it was when this was last asked
-    changed = _changed_since(observed) if finished else _changed(observed, changes)
+        return  # all pods are there, and spec is as it was when this was last asked
+    changed = _changed_since(observed) if finished else _changed(observed, draft.attempt)
     now = [*changed] if status.run_id == job.spec.run_id else []
-    kept = [each for each in findings if each not in _DURING_A_RUN and each.message != _SINCE]
-    events = [JobEvent("Warning", "ChangeNotApplied", f"{each}") for each in now if each not in status.findings]
-    return [*now, *kept], events
+    draft.findings.replace(_CHANGES, *now)
+    draft.events += [
+        JobEvent("Warning", "ChangeNotApplied", f"{each}") for each in now if not draft.findings.knew(each)
+    ]
 
 
-def _changed(observed: Observed, changes: Mapping[str, Any]) -> Iterator[Finding]:
+def _changed(observed: Observed, attempt: int | None) -> Iterator[Finding]:
     job, status = observed.job, observed.job.status
     if _config_changed(observed):
         yield CONFIG
@@ -88,7 +85,6 @@ def _changed(observed: Observed, changes: Mapping[str, Any]) -> Iterator[Finding
         spec = job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=facts)
         now = _digests(spec)
         yield from (said for field, said in _FACTS.items() if now.get(field) != status.judged_by.get(field))
-    attempt = changes.get("attempt", status.attempt)
     pods = [pod for pod in observed.pods if (pod.job_uid, pod.attempt) == (job.metadata.uid, attempt)]
     made_of = {pod.template for pod in pods if pod.template is not None and pod.deleted_at is None}
     if made_of and made_of != {template_digest(job)}:

@@ -1,12 +1,11 @@
 """From a verdict to the status that says it, and the event that announces it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from deepspeed_operator.api.status import (
-    MAX_FINDINGS,
     Batch,
     ConditionType,
     DeepSpeedJobStatus,
@@ -16,7 +15,6 @@ from deepspeed_operator.api.status import (
     World,
 )
 from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
-from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
 from deepspeed_operator.reconcile.report.conditions import (
     Reason,
@@ -28,7 +26,8 @@ from deepspeed_operator.reconcile.report.conditions import (
     said_of_the_run,
     with_refusal,
 )
-from deepspeed_operator.reconcile.report.spec_changes import unrun_changes, with_changes
+from deepspeed_operator.reconcile.report.draft import StatusDraft
+from deepspeed_operator.reconcile.report.spec_changes import report_changes, unrun_changes
 
 # Counters alone are no news: they are written at most this often.
 COUNTERS_EVERY: Final = timedelta(seconds=60)
@@ -41,22 +40,22 @@ _GOOD_REASONS: Final = frozenset(
 def state(
     observed: Observed,
     verdict: Verdict,
+    draft: StatusDraft | None = None,
     *,
-    gang: Gang | None = None,
     actions: Sequence[Action] = (),
     check_at: datetime | None = None,
     acceptance: Verdict | None = None,
     memory: Statement | None = None,
-    events: Sequence[JobEvent] = (),
-    changes: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Return the outcome that says the verdict; `changes` are further fields of the status by their Python names.
+    """Return the outcome that says the verdict, and what the draft says besides.
 
-    While spec asks for another run than the verdict is about, what is said of spec stays, and its generation.
+    `draft`: None says nothing besides. `acceptance` and `memory` are what judging the run has come to, None where it
+    was not judged just now. While spec asks for another run than the verdict is about, what is said of spec stays, and
+    its generation.
     """
     job, before = observed.job, observed.job.status
-    changes = changes or {}
-    of_spec = not asks_for_another_run(job) or changes.get("run_id") == job.spec.run_id
+    draft = draft or StatusDraft.of(before)
+    of_spec = not asks_for_another_run(job) or draft.run_id == job.spec.run_id
     generation = (None if of_spec else before.observed_generation) or job.metadata.generation
     said = condition(before, ConditionType.ACCEPTED)
     of_another_run = said is None or said.status != "True" or said.reason == Reason.PODS_REFUSED  # refused, or waiting
@@ -64,14 +63,12 @@ def state(
     if unsaid and before.world is not None:
         has_config = before.config_digest is not None
         acceptance = accepted(before.world, before.batch, has_config=has_config, warnings=before.warnings or 0)
-    findings, changed = with_changes(observed, changes.get("findings", before.findings), changes)
-    findings = findings[:MAX_FINDINGS]
-    after = before.model_copy(
+    report_changes(observed, draft)
+    findings = draft.findings.kept
+    after = draft.written_over(before).model_copy(
         update={
-            **changes,
             "observed_generation": generation,
             "state": verdict.state,
-            "findings": findings,
             "warnings": warnings_among(findings) or None,
             "conditions": conditions(
                 verdict,
@@ -87,14 +84,14 @@ def state(
     )
     if after != before and observed.facts.kept_from is not None:
         after = after.model_copy(update={"kept_from": observed.facts.kept_from})
-    if gang is not None and gang.workers != before.workers:
+    if draft.counted is not None and draft.counted != before.workers:
         written = observed.facts.status_written_at
         due = None if written is None else written + COUNTERS_EVERY
         if after != before or due is None or due <= observed.now:
-            after = after.model_copy(update={"workers": gang.workers})
+            after = after.model_copy(update={"workers": draft.counted})
         else:
             check_at = min(check_at, due) if check_at is not None else due
-    announced = (*events, *changed, *_announcement(before, after, verdict))
+    announced = (*draft.events, *_announcement(before, after, verdict))
     return Outcome(after, tuple(actions), announced, check_at)
 
 

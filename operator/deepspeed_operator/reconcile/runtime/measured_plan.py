@@ -1,6 +1,5 @@
 """The plan beside what the ranks measured: in status, and as an advice and an event where another choice is faster."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -27,10 +26,13 @@ from deepspeed_operator.reconcile.admission.plan_forecast import (
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import Verdict
+from deepspeed_operator.reconcile.report.draft import Source, StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
-from deepspeed_operator.reconcile.runtime.observed_transport import News, last_words, reported
+from deepspeed_operator.reconcile.runtime.observed_transport import last_words, reported
 
 _SAYS: Final = "Measured: "
+MEASURED_ADVICE: Final = Source((_SAYS,))
+_ADVICE: Final = Source((_SAYS, FORESEES), trails=True)
 
 
 def measured_of(said: Any) -> Measured | None:
@@ -41,28 +43,26 @@ def measured_of(said: Any) -> Measured | None:
         return None
 
 
-def with_plan(observed: Observed, gang: Gang, told: News) -> News:
-    """Add to what is told of an attempt how its first steps compare with its plan, once they are known.
+def report_plan(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
+    """Write how an attempt's first steps compare with its plan, once they are known.
 
     Unanswered is raised while the plan is being corrected by them, or foreseen where nothing measures them.
     """
     status, path = observed.job.status, config_path(observed.job.spec)
     if status.plan is not None or status.world is None:
-        return told
-    corrected, events = _corrected(observed, gang, status.world), tuple[JobEvent, ...]()
+        return
+    corrected = _corrected(observed, gang, status.world)
     if corrected is not None:
         plan, found = plan_status(corrected), advice(corrected, path)
-        events = () if found is None else (JobEvent("Normal", "FasterConfiguration", f"{found}"),)
+        if found is not None:
+            draft.events.append(JobEvent("Normal", "FasterConfiguration", f"{found}"))
     elif (foreseen := _foreseen_by_preflight(observed, status.world)) is not None:
         plan, found = foreseen_status(foreseen, _preflight(observed)), foreseen_advice(foreseen, path)
     else:
-        return told
-    if plan is None:
-        return told
-    findings: Sequence[Finding] = told.changes.get("findings", status.findings)
-    others = without_advice(findings, _SAYS, FORESEES)
-    changes = {**told.changes, "plan": plan, "findings": others if found is None else [*others, found]}
-    return News(changes, (*told.events, *events))
+        return
+    if plan is not None:
+        draft.plan = plan
+        draft.findings.replace(_ADVICE, *filter(None, [found]))
 
 
 def _corrected(observed: Observed, gang: Gang, world: World) -> Corrected | None:
@@ -102,11 +102,6 @@ def _preflight(observed: Observed) -> int | None:
     """Return the bus bandwidth that was measured before the ranks of this attempt started."""
     transport = reported(observed)
     return transport.bus_bandwidth if transport is not None else None
-
-
-def without_advice(findings: Iterable[Finding], *says: str) -> list[Finding]:
-    """Return the findings but for what an attempt has measured, or for those that begin so."""
-    return [each for each in findings if not each.message.startswith(says or (_SAYS,))]
 
 
 def plan_status(found: Corrected) -> PlanStatus:

@@ -14,9 +14,13 @@ from deepspeed_operator.reconcile.admission.configuration import Configuration, 
 from deepspeed_operator.reconcile.admission.plan_forecast import config_path
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed, WorldReport
-from deepspeed_operator.reconcile.runtime.observed_transport import News, last_words
+from deepspeed_operator.reconcile.report.draft import Source, StatusDraft
+from deepspeed_operator.reconcile.runtime.observed_transport import last_words
 
 _LAUNCHER: Final = "spec.training.launcher"
+# What an attempt's ranks tell.
+WORLD: Final = Source(path=_LAUNCHER)
+ENGINE: Final = Source((DIFFERS, IGNORED))
 _UNSEEN: Final = "world not asserted: "
 _MOST_ENGINES: Final = 4
 
@@ -33,30 +37,25 @@ def world_of_agent(said: Any) -> WorldReport:
     return WorldReport(note if isinstance(note, str) else None, tuple(engines))
 
 
-def with_engine(observed: Observed, gang: Gang, told: News) -> News:
-    """Add to what is told of an attempt which world its ranks formed, and which engine trains.
+def report_engine(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
+    """Write which world an attempt's ranks formed, and which engine trains.
 
     Unanswered is raised to read the run's configuration, against which an engine that is news is held.
     """
-    status, report = observed.job.status, _report(observed, gang)
+    report = _report(observed, gang)
     if report is None:
-        return told
-    findings: list[Finding] = list(told.changes.get("findings", status.findings))
-    changes, events = dict(told.changes), list(told.events)
-    known = {each.message for each in status.findings}
-    others = [each for each in findings if each.path != _LAUNCHER]
-    if report.note is not None:
-        world = world_finding(report.note)
-        others = [world, *others]
-        if world.message not in known and not report.note.startswith(_UNSEEN):
-            events.append(JobEvent("Warning", "WorldMismatch", f"{world}"))
+        return
+    world = [world_finding(report.note)] if report.note is not None else []
+    draft.findings.replace(WORLD, *world)
+    for each in world:
+        if not (draft.findings.knew(each) or each.message.startswith(_UNSEEN)):
+            draft.events.append(JobEvent("Warning", "WorldMismatch", f"{each}"))
     if _is_news(observed, gang):
         found = _of_run(observed, report)
-        others = [*found, *without_engine(others)]
-        changes["engine"] = training_engine(report.engines)
-        if any(each.message not in known for each in found):
-            events.append(JobEvent("Warning", "EngineDiffers", " ".join(f"{each}" for each in found)))
-    return News({**changes, "findings": others}, tuple(events))
+        draft.findings.replace(ENGINE, *found)
+        draft.engine = training_engine(report.engines)
+        if not all(map(draft.findings.knew, found)):
+            draft.events.append(JobEvent("Warning", "EngineDiffers", " ".join(f"{each}" for each in found)))
 
 
 def world_finding(note: str) -> Finding:
@@ -68,16 +67,6 @@ def world_finding(note: str) -> Finding:
         "Ranks; a run that ends so has failed with reason WorldMismatch."
     )
     return Finding(level=Level.WARNING, path=_LAUNCHER, message=note, fix=fix)
-
-
-def without_engine(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings but for what an attempt's engine has told."""
-    return [each for each in findings if not each.message.startswith((DIFFERS, IGNORED))]
-
-
-def without_attempt(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings but for what an attempt's ranks have told."""
-    return [each for each in without_engine(findings) if each.path != _LAUNCHER]
 
 
 def training_engine(engines: Sequence[Engine]) -> Engine | None:

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -15,38 +14,24 @@ from deepspeed_operator.job.fabric.guard import fallbacks
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.report.draft import Source, StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 _PROFILE: Final = "spec.network.profile"
 _REPORTS: Final = "NCCL reports "
+_MISMATCH: Final = Source((_REPORTS,), _PROFILE)
 _NOT_REPORTED = "NCCL reported no connection before the run ended: its ranks used gloo or MPI, or no collective."
 
 
-@dataclass(frozen=True, slots=True)
-class News:
-    """Fields of the status, and what to announce."""
-
-    changes: dict[str, Any]
-    events: tuple[JobEvent, ...] = ()
-
-
-def news(observed: Observed, transport: Transport | None) -> News:
-    """Return what a transport means for status; what contradicts the job's network profile is announced once.
-
-    It comes first: of more findings than status holds, the last are not kept, and would be announced again.
-    """
-    status = observed.job.status
-    others = [each for each in status.findings if not _is_mismatch(each)]
+def report_transport(observed: Observed, transport: Transport | None, draft: StatusDraft) -> None:
+    """Write what a transport means for status; what contradicts the job's network profile is announced once."""
+    draft.transport = transport
     found = mismatch(observed.job.spec, transport) if transport is not None else None
     if found is None or is_of_another_run(observed):
-        return News({"transport": transport})
-    known = len(others) < len(status.findings)
-    event = JobEvent("Warning", "TransportMismatch", f"{found}")
-    return News({"transport": transport, "findings": [found, *others]}, () if known else (event,))
-
-
-def _is_mismatch(finding: Finding) -> bool:
-    return finding.path == _PROFILE and finding.message.startswith(_REPORTS)
+        return
+    draft.findings.replace(_MISMATCH, found)
+    if not draft.findings.had(_MISMATCH):
+        draft.events.append(JobEvent("Warning", "TransportMismatch", f"{found}"))
 
 
 def mismatch(spec: DeepSpeedJobSpec, transport: Transport) -> Finding | None:
