@@ -161,7 +161,9 @@ class Finding(ApiModel):
     fix: Annotated[str, _legible(4096)] = Field(default="", max_length=4096, description="What to write instead.")
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}" + (f" Fix: {self.fix}" if self.fix else "")
+        if not self.fix:
+            return f"{self.path}: {self.message}"
+        return f"{self.path}: {self.message}{'' if self.message.endswith('.') else '.'} Fix: {self.fix}"
 
 
 class DeepSpeedJobStatus(ApiModel):
