@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from deepspeed_operator.reconcile.phases.running import SETTLE
+from deepspeed_operator.reconcile.failure.attempt_end import SETTLE
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Answer, Forward, Interceptor, Proxy, Request
 from tests.faults.replica import Replica

@@ -7,21 +7,14 @@ from typing import Final
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import DeletePod, Outcome
-from deepspeed_operator.reconcile.failure.first_failure import agent_message, first_failure
+from deepspeed_operator.reconcile.failure.attempt_end import end_before_suspension
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered, meanwhile, together_with
 from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_attempt, begin_run, refused
-from deepspeed_operator.reconcile.phases.running import (
-    SUSPENDING,
-    complete,
-    continue_attempt,
-    counted,
-    delete,
-    fail,
-    result_of,
-)
+from deepspeed_operator.reconcile.phases.ending import end_attempt, result_of
+from deepspeed_operator.reconcile.phases.running import SUSPENDING, continue_attempt, delete
 from deepspeed_operator.reconcile.report.conditions import (
     Reason,
     Verdict,
@@ -30,11 +23,11 @@ from deepspeed_operator.reconcile.report.conditions import (
     is_suspended,
     is_true,
 )
+from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.statement import beside_refusal, set_aside, state
 
 # A pod whose trainer has ended gets this long to end by itself; then its sidecars hold GPUs for nothing.
 SIDECAR_GRACE: Final = timedelta(seconds=10)
-_ENDED_BY_SUSPENSION: Final = frozenset({"Terminated", "PeerLost"})
 
 
 def reconcile(observed: Observed, installation: Installation) -> Outcome:
@@ -112,12 +105,10 @@ def _may_linger_until(pod: PodView, observed: Observed) -> datetime:
 
 def _suspending(observed: Observed, gang: Gang) -> Outcome:
     """Remove the pods of a suspended attempt; a result that was there before its pod's deletion wins."""
-    if gang.all_succeeded:
-        return complete(observed, gang)
-    own = {index: pod for index, pod in gang.pods.items() if not _ended_by_suspension(pod)}
-    before = Gang(gang.job, gang.attempt, gang.nodes, own, gang.late, gang.foreign)
-    if before.failed:
-        return fail(observed, gang, first_failure(before))
+    end = end_before_suspension(gang)
+    if end is not None:
+        return end_attempt(observed, gang, end)
+    counted = StatusDraft.of(observed.job.status, counted=gang.workers)
     suspend, run_id = observed.job.spec.suspend, observed.job.status.run_id
     if not suspend and not asks_for_another_run(observed.job):
         assert observed.job.status.world is not None, "the world is recorded with the run"
@@ -126,7 +117,7 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
         resume = "set spec.suspend to false" if suspend else f"set spec.runId back to {run_id!r}"
         words = f"The job is suspended and holds no GPU: {resume} to begin a new attempt."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
-        return state(observed, verdict, counted(observed, gang), actions=delete(gang.late))
+        return state(observed, verdict, counted, actions=delete(gang.late))
     alive = tuple(pod for pod in gang.pods.values() if not pod.finished)
     # A pod that ended with success stays until its peers have ended: together they may be the result.
     removals = tuple(
@@ -136,10 +127,4 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
     )
     words = f"Run {run_id!r} was suspended, and its pods end. Set spec.runId back to it for a new attempt."
     verdict = SUSPENDING if suspend else Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
-    return state(observed, verdict, counted(observed, gang), actions=(*removals, *delete(gang.late)))
-
-
-def _ended_by_suspension(pod: PodView) -> bool:
-    """Whether the pod's failure is the work of our own deletion, of it or of a peer."""
-    said = agent_message(pod.termination.message) if pod.termination is not None else None
-    return pod.deleted_at is not None or (said is not None and said.reason in _ENDED_BY_SUSPENSION)
+    return state(observed, verdict, counted, actions=(*removals, *delete(gang.late)))

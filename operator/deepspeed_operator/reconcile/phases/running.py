@@ -1,26 +1,19 @@
 """An attempt from its first pod to its result."""
 
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from deepspeed_operator.api.status import ConditionType, Failure, Finding, Level, State
-from deepspeed_operator.api.transport import Transport
+from deepspeed_operator.api.status import ConditionType, Finding, Level, State
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import ConfirmMissing, DeletePod, Outcome
-from deepspeed_operator.reconcile.failure.first_failure import (
-    failed_since,
-    first_failure,
-    gone_pods,
-    headline,
-    of_a_stuck_pod,
-)
-from deepspeed_operator.reconcile.failure.out_of_memory import explained
+from deepspeed_operator.reconcile.failure.attempt_end import Failed, Succeeded, attempt_end, settles_at
+from deepspeed_operator.reconcile.failure.first_failure import gone_pods
 from deepspeed_operator.reconcile.failure.slow_start import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Observed
-from deepspeed_operator.reconcile.observe.pods import PodView, moment
+from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
+from deepspeed_operator.reconcile.phases.ending import end_attempt
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
     admitted_since,
@@ -44,91 +37,33 @@ from deepspeed_operator.reconcile.report.conditions import (
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
-from deepspeed_operator.reconcile.runtime.measured_plan import report_plan
-from deepspeed_operator.reconcile.runtime.observed_engine import report_engine
-from deepspeed_operator.reconcile.runtime.observed_transport import at_the_end, report_transport, reported
+from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
+from deepspeed_operator.reconcile.runtime.observed_transport import report_transport, reported
 
 _REFUSALS: Final = frozenset({Reason.NAME_CONFLICT, Reason.PODS_REFUSED})
 SUSPENDING: Final = Verdict(
     State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end. Set it to false for a new attempt."
 )
-# After the first pod fails its peers end within 5 s and may turn out to have failed first.
-SETTLE: Final = timedelta(seconds=12)
 
 
 def continue_attempt(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     """Decide about the current attempt of an accepted run. A result wins over everything else."""
-    if gang.all_succeeded:
-        return complete(observed, gang)
-    if _given_back(observed, gang):
+    given_back, end = _given_back(observed, gang), attempt_end(observed, gang)
+    if isinstance(end, Succeeded) or (end is not None and not given_back):
+        return end_attempt(observed, gang, end)
+    if given_back:
         until = deadline(observed, gang)
         if until is not None and observed.now >= until:
-            return fail(observed, gang, not_running_in_time(observed, gang))
-        given_back = delete((*gang.pods.values(), *gang.late))
-        return unchanged(observed, *given_back, check_at=until)
+            return end_attempt(observed, gang, Failed(not_running_in_time(observed, gang)))
+        return unchanged(observed, *delete((*gang.pods.values(), *gang.late)), check_at=until)
     if gang.failed:
-        settled_at = failed_since(gang) + SETTLE
-        if gang.all_finished or observed.now >= settled_at:
-            return fail(observed, gang, first_failure(gang))
-        return unchanged(observed, *delete(gang.late), check_at=settled_at)
-    report = observed.facts.agent
-    if report is not None and report.attempt == gang.attempt and report.stuck is not None and 0 in gang.pods:
-        return fail(observed, gang, of_a_stuck_pod(gang, report.stuck))
+        return unchanged(observed, *delete(gang.late), check_at=settles_at(gang))
     if observed.job.spec.suspend:
-        draft = counted(observed, gang)
+        draft = StatusDraft.of(observed.job.status, counted=gang.workers)
         draft.stop_clocks()
         return state(observed, SUSPENDING, draft, check_at=observed.now)
     advance = _running if is_true(observed.job.status, ConditionType.RUNNING) else _starting
     return advance(observed, gang, installation)
-
-
-def complete(observed: Observed, gang: Gang) -> Outcome:
-    """Record that every rank of every pod ended with 0."""
-    ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
-    said = max((at for at in ended if at is not None), default=observed.now)
-    assert observed.job.status.start_time is not None, "it is recorded with the run"
-    completed_at = min(max(said, moment(observed.job.status.start_time)), observed.now)  # by the clock of a node
-    return state(observed, result_of(gang, None), _result(observed, gang, completed_at), check_at=observed.now)
-
-
-def result_of(gang: Gang, failure: Failure | None) -> Verdict:
-    """Return what is said of a run that has ended."""
-    if failure is not None:
-        return Verdict(State.FAILED, failure.reason, headline(failure))
-    pods = "The pod" if gang.nodes == 1 else f"All {gang.nodes} pods"
-    return Verdict(State.COMPLETE, Reason.COMPLETED, f"{pods} ended with success. Another spec.runId runs it again.")
-
-
-def fail(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
-    """Record the failure. Pods that still run are removed once it is written."""
-    draft = _result(observed, gang, observed.now)
-    draft.failure = explained(observed, failure)
-    if failure.reason in {"TransportMismatch", "WorldMismatch"}:
-        draft.events.clear()  # they say the same
-    return state(observed, result_of(gang, draft.failure), draft, check_at=observed.now)
-
-
-def _result(observed: Observed, gang: Gang, ended_at: datetime) -> StatusDraft:
-    """Return the draft of a status that says what came of a run, but for its failure."""
-    draft = StatusDraft.of(observed.job.status)
-    draft.completion_time = timestamp(ended_at)
-    draft.workers = gang.workers
-    _report(observed, gang, at_the_end(observed.job.status, gang), draft)
-    return draft
-
-
-def _report(observed: Observed, gang: Gang, transport: Transport | None, draft: StatusDraft) -> None:
-    """Write what the agents tell of an attempt: its network, its plan, its world and its engine."""
-    report_transport(observed, transport, draft)
-    report_plan(observed, gang, draft)
-    report_engine(observed, gang, draft)
-
-
-def counted(observed: Observed, gang: Gang) -> StatusDraft:
-    """Return a draft that says what the pods do, which is no news by itself."""
-    draft = StatusDraft.of(observed.job.status)
-    draft.counted = gang.workers
-    return draft
 
 
 def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:
@@ -139,12 +74,12 @@ def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:
 def _running(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     if gang.missing:
         observed.facts.want(ConfirmMissing(gang.missing_names))
-        return fail(observed, gang, gone_pods(gang))
+        return end_attempt(observed, gang, Failed(gone_pods(gang)))
     actions = (*delete(gang.late), *addresses(observed, gang, installation), *outdated(observed, gang))
-    draft = counted(observed, gang)
+    draft = StatusDraft.of(observed.job.status, counted=gang.workers)
     with meanwhile(unchanged(observed, *actions)):
         consult_agent(observed, gang)
-        _report(observed, gang, reported(observed), draft)
+        report_attempt(observed, gang, reported(observed), draft)
     return state(observed, _all_run(observed), draft, actions=actions, check_at=agent_due(observed, gang))
 
 
@@ -159,7 +94,7 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
         return state(observed, _all_run(observed), draft, actions=removals, check_at=agent_due(observed, gang))
     until = deadline(observed, gang)
     if until is not None and observed.now >= until:
-        return fail(observed, gang, not_running_in_time(observed, gang))
+        return end_attempt(observed, gang, Failed(not_running_in_time(observed, gang)))
     held = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
     if held is not None:
         return held.no_later_than(until)
@@ -183,7 +118,8 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
 
 def _starting_draft(observed: Observed, gang: Gang) -> StatusDraft:
     """Return a draft that says what the pods do, and since when all of them may start."""
-    draft, since = counted(observed, gang), admitted_since(observed, gang)
+    draft = StatusDraft.of(observed.job.status, counted=gang.workers)
+    since = admitted_since(observed, gang)
     draft.admitted_time = timestamp(since) if since is not None else None
     return draft
 

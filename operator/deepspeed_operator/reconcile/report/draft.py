@@ -89,10 +89,10 @@ class StatusDraft:
     events: list[JobEvent] = field(default_factory=list[JobEvent])
 
     @classmethod
-    def of(cls, status: DeepSpeedJobStatus) -> Self:
-        """Return a draft that says what the status says."""
+    def of(cls, status: DeepSpeedJobStatus, *, counted: Workers | None = None) -> Self:
+        """Return a draft that says what the status says; `counted` as above, None where the workers stay."""
         taken = {name: getattr(status, name) for name in _FIELDS}
-        return cls(**taken, findings=Findings(status.findings))
+        return cls(**taken, findings=Findings(status.findings), counted=counted)
 
     def stop_clocks(self) -> None:
         """Say that the attempt was told to end: none of its clocks runs any more."""

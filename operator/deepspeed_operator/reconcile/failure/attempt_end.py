@@ -1,0 +1,71 @@
+"""How an attempt has ended: classified once, over all of its pods."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from deepspeed_operator.api.status import Failure
+from deepspeed_operator.reconcile.failure.first_failure import failed_since, first_failure, of_a_stuck_pod
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.messages import agent_message
+from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.observe.pods import PodView
+
+# After the first pod fails its peers end within 5 s and may turn out to have failed first.
+SETTLE: Final = timedelta(seconds=12)
+_ENDED_BY_SUSPENSION: Final = frozenset({"Terminated", "PeerLost"})
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """Every rank of every pod ended with 0, the last one at `at` by the clock of its node; None if no node says so."""
+
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The attempt has failed by this cause, the first of all."""
+
+    failure: Failure
+
+
+AttemptEnd = Succeeded | Failed
+
+
+def attempt_end(observed: Observed, gang: Gang) -> AttemptEnd | None:
+    """Return how the attempt has ended; None while it goes on, or a pod has failed and `settles_at` is to come."""
+    if gang.all_succeeded:
+        return _succeeded(gang)
+    if gang.failed:
+        settled = gang.all_finished or observed.now >= settles_at(gang)
+        return Failed(first_failure(gang)) if settled else None
+    report = observed.facts.agent
+    if report is not None and report.attempt == gang.attempt and report.stuck is not None and 0 in gang.pods:
+        return Failed(of_a_stuck_pod(gang, report.stuck))
+    return None
+
+
+def settles_at(gang: Gang) -> datetime:
+    """Return when it is known which of the gang's pods failed first, of which there must be one."""
+    return failed_since(gang) + SETTLE
+
+
+def end_before_suspension(gang: Gang) -> AttemptEnd | None:
+    """Return the end that an attempt had when it was told to end; None if it had none, and its pods end by that."""
+    if gang.all_succeeded:
+        return _succeeded(gang)
+    own = {index: pod for index, pod in gang.pods.items() if not _ended_by_suspension(pod)}
+    before = replace(gang, pods=own)
+    return Failed(first_failure(before)) if before.failed else None
+
+
+def _succeeded(gang: Gang) -> Succeeded:
+    ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
+    return Succeeded(max((at for at in ended if at is not None), default=None))
+
+
+def _ended_by_suspension(pod: PodView) -> bool:
+    """Whether the pod's failure is the work of our own deletion, of it or of a peer."""
+    message = agent_message(pod.termination.message) if pod.termination is not None else None
+    return pod.deleted_at is not None or (message is not None and message.reason in _ENDED_BY_SUSPENSION)

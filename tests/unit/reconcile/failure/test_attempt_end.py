@@ -1,0 +1,67 @@
+"""How an attempt ended is classified over all its pods, and one policy decides what follows."""
+
+from datetime import timedelta
+
+import pytest
+
+from deepspeed_operator.api.status import Failure
+from deepspeed_operator.reconcile.failure.attempt_end import (
+    SETTLE,
+    AttemptEnd,
+    Failed,
+    Succeeded,
+    attempt_end,
+    end_before_suspension,
+)
+from deepspeed_operator.reconcile.failure.restart_policy import Complete, Decision, FailRun, decide
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import Observed
+from tests.unit.reconcile.simulation import Simulation, agent_says, job
+
+FAILURE = Failure(reason="RankFailed", message="rank 0 ended with 1")
+
+
+def gang_of(simulation: Simulation) -> Gang:
+    return Gang.of(tuple(simulation.pods.values()), job="pretrain", uid="job-1", attempt=1, nodes=2)
+
+
+def end_of(simulation: Simulation) -> AttemptEnd | None:
+    pods = tuple(simulation.pods.values())
+    return attempt_end(Observed(simulation.job, pods, simulation.facts, simulation.now), gang_of(simulation))
+
+
+def test_an_attempt_has_succeeded_when_its_last_pod_has() -> None:
+    simulation = Simulation(job()).train()
+    simulation.end(0)
+    assert end_of(simulation) is None
+    simulation.wait(5)
+    simulation.end(1)
+    assert end_of(simulation) == Succeeded(simulation.now)
+
+
+def test_an_attempt_has_failed_when_all_have_ended_or_could_have() -> None:
+    simulation = Simulation(job()).train()
+    simulation.end(1, 1, agent_says(1, 1, 1))
+    assert end_of(simulation) is None
+    simulation.now += SETTLE - timedelta(seconds=1)
+    assert end_of(simulation) is None
+    simulation.wait(1)
+    end = end_of(simulation)
+    assert isinstance(end, Failed)
+    assert (end.failure.reason, end.failure.rank) == ("RankFailed", 1)
+
+
+def test_an_attempt_that_was_told_to_end_has_failed_only_by_what_was_not_its_deletion() -> None:
+    simulation = Simulation(job()).train()
+    simulation.end(0, 143, agent_says(0, None, None, "Terminated"))
+    simulation.end(1, 1, agent_says(0, None, None, "PeerLost"))
+    assert end_before_suspension(gang_of(simulation)) is None
+    simulation.end(1, 1, agent_says(1, 1, 1))
+    end = end_before_suspension(gang_of(simulation))
+    assert isinstance(end, Failed)
+    assert end.failure.reason == "RankFailed"
+
+
+@pytest.mark.parametrize(("end", "decision"), [(Succeeded(None), Complete(None)), (Failed(FAILURE), FailRun(FAILURE))])
+def test_the_end_of_an_attempt_is_that_of_its_run(end: AttemptEnd, decision: Decision) -> None:
+    assert decide(end) == decision
