@@ -11,7 +11,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.job.image import given_accelerator
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.world import world_of
-from deepspeed_operator.lint.template import template_findings
+from deepspeed_operator.lint.template_rules import template_findings
 from deepspeed_operator.reconcile.admission.configuration import Configuration, configuration
 from deepspeed_operator.reconcile.observe.observed import Facts, Observed, content_of
 from deepspeed_operator.render.attempt import Attempt

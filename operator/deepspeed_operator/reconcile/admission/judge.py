@@ -17,7 +17,7 @@ from deepspeed_operator.job.world import declared_parallelism, world_of
 from deepspeed_operator.lint.delivery_size import delivery_findings
 from deepspeed_operator.lint.launchers import launcher_findings
 from deepspeed_operator.lint.network.findings import network_findings
-from deepspeed_operator.lint.template import template_findings
+from deepspeed_operator.lint.template_rules import template_findings
 from deepspeed_operator.reconcile.admission.configuration import Configuration, Unusable, configuration, missing_files
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict

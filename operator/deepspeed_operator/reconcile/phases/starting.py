@@ -8,7 +8,7 @@ from deepspeed_operator.api.status import AcceleratorSource, Failure, Level, Sta
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.ports import ports
 from deepspeed_operator.job.world import world_of
-from deepspeed_operator.lint.template import template_findings
+from deepspeed_operator.lint.template_rules import template_findings
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,

@@ -12,7 +12,7 @@ from deepspeed_operator.reconcile.actions import JobEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FindingSource:
     """Where findings come from. Status does not keep it: they are known by their path and how their message begins.
 
     `path`: None if theirs differ. `trails`: whether they come last. Of more findings than status holds the last are not
@@ -39,7 +39,7 @@ class Findings:
         """Those that status has room for."""
         return self._now[:MAX_FINDINGS]
 
-    def replace(self, source: Source, *findings: Finding) -> None:
+    def replace(self, source: FindingSource, *findings: Finding) -> None:
         """Let the source have these findings instead of those that it had."""
         others = [each for each in self._now if not source.owns(each)]
         self._now = [*others, *findings] if source.trails else [*findings, *others]
@@ -52,7 +52,7 @@ class Findings:
         """Add those that are not there yet."""
         self._now += [each for each in findings if each not in self._now]
 
-    def had(self, source: Source) -> bool:
+    def had(self, source: FindingSource) -> bool:
         """Whether the status has a finding of this source, as it was written last."""
         return any(map(source.owns, self._before))
 

@@ -9,7 +9,7 @@ from deepspeed_operator.job.digest import config_digest, short_digest, template_
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import asks_for_another_run, is_true
-from deepspeed_operator.reconcile.report.draft import Source, StatusDraft
+from deepspeed_operator.reconcile.report.draft import FindingSource, StatusDraft
 
 CONFIG: Final = Finding(
     level=Level.WARNING,
@@ -33,7 +33,7 @@ _FACTS: Final = {
     for field in ("model", "gpuMemory", "admission")
 }
 _SINCE: Final = "changed since this run"
-_CHANGES: Final = Source(("changed since this ",))
+_CHANGES: Final = FindingSource(("changed since this ",))
 # What a run is not made of; dsConfig has the run's own digest, by which its later attempts find it.
 _NOT_OF_A_RUN: Final = {"run_id", "suspend", "lifecycle", "ds_config"}
 

@@ -26,13 +26,13 @@ from deepspeed_operator.reconcile.admission.plan_forecast import (
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import Verdict
-from deepspeed_operator.reconcile.report.draft import Source, StatusDraft
+from deepspeed_operator.reconcile.report.draft import FindingSource, StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.runtime.observed_transport import last_words, reported
 
 _SAYS: Final = "Measured: "
-MEASURED_ADVICE: Final = Source((_SAYS,))
-_ADVICE: Final = Source((_SAYS, FORESEES), trails=True)
+MEASURED_ADVICE: Final = FindingSource((_SAYS,))
+_ADVICE: Final = FindingSource((_SAYS, FORESEES), trails=True)
 
 
 def measured_of(said: Any) -> Measured | None:

@@ -14,13 +14,13 @@ from deepspeed_operator.reconcile.admission.configuration import Configuration, 
 from deepspeed_operator.reconcile.admission.plan_forecast import config_path
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed, WorldReport
-from deepspeed_operator.reconcile.report.draft import Source, StatusDraft
+from deepspeed_operator.reconcile.report.draft import FindingSource, StatusDraft
 from deepspeed_operator.reconcile.runtime.observed_transport import last_words
 
 _LAUNCHER: Final = "spec.training.launcher"
 # What an attempt's ranks tell.
-WORLD: Final = Source(path=_LAUNCHER)
-ENGINE: Final = Source((DIFFERS, IGNORED))
+WORLD: Final = FindingSource(path=_LAUNCHER)
+ENGINE: Final = FindingSource((DIFFERS, IGNORED))
 _UNSEEN: Final = "world not asserted: "
 _MOST_ENGINES: Final = 4
 

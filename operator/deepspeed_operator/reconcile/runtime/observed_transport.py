@@ -14,12 +14,12 @@ from deepspeed_operator.job.fabric.guard import fallbacks
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.draft import Source, StatusDraft
+from deepspeed_operator.reconcile.report.draft import FindingSource, StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 _PROFILE: Final = "spec.network.profile"
 _REPORTS: Final = "NCCL reports "
-_MISMATCH: Final = Source((_REPORTS,), _PROFILE)
+_MISMATCH: Final = FindingSource((_REPORTS,), _PROFILE)
 _NOT_REPORTED = "NCCL reported no connection before the run ended: its ranks used gloo or MPI, or no collective."
 
 

@@ -3,11 +3,11 @@
 from typing import Final
 
 from deepspeed_operator.api.status import MAX_FINDINGS, Finding, Level
-from deepspeed_operator.reconcile.report.draft import Findings, Source, StatusDraft
+from deepspeed_operator.reconcile.report.draft import Findings, FindingSource, StatusDraft
 from tests.unit.reconcile.simulation import Simulation, job
 
-NETWORK: Final = Source(("NCCL ",), "spec.network")
-ADVICE: Final = Source(("Measured: ",), trails=True)
+NETWORK: Final = FindingSource(("NCCL ",), "spec.network")
+ADVICE: Final = FindingSource(("Measured: ",), trails=True)
 
 
 def finding(message: str, path: str = "spec.network") -> Finding:

@@ -7,7 +7,7 @@ import pytest
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.job.installation import Installation
-from deepspeed_operator.lint.template import template_findings
+from deepspeed_operator.lint.template_rules import template_findings
 
 INSTALLATION = Installation("UEsFBg==", "registry.example.com/worker:1", "0.19.8")
 CONTAINER = "spec.template.spec.containers[0]"
