@@ -1,1 +1,1 @@
-"""What DeepSpeed accepts: configuration text, and the batch arithmetic."""
+"""What DeepSpeed accepts: reads a configuration, judges it by the schema of a version, and migrates it to another."""

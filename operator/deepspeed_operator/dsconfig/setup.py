@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import Any, Final
 
@@ -12,7 +13,15 @@ from deepspeed_operator.dsconfig.parallelism import Division
 from deepspeed_operator.dsconfig.schema import TOP, Schema
 
 ZERO: Final = "zero_optimization"
-_STAGES: Final = (0, 1, 2, 3)
+
+
+class ZeroStage(IntEnum):
+    """What ZeRO partitions between data-parallel ranks. Each stage partitions what the ones before it do, too."""
+
+    DISABLED = 0
+    OPTIMIZER_STATES = 1
+    GRADIENTS = 2
+    PARAMETERS = 3
 
 
 @dataclass(frozen=True)
@@ -32,14 +41,14 @@ class Setup:
         return self.models.get(ZERO, {})
 
     @cached_property
-    def stage(self) -> int:
+    def stage(self) -> ZeroStage:
         given = self.config.get(ZERO)
         if isinstance(given, bool):
-            return int(given)
+            return ZeroStage(given)
         written = object_at(given).get("stage")
         # Where the section is refused, what it asks for is still the stage that other keys were meant for.
-        meant = written if not self.zero and written in _STAGES else self.zero.get("stage")
-        return int(meant or 0)
+        meant = written if not self.zero and written in tuple(ZeroStage) else self.zero.get("stage")
+        return ZeroStage(int(meant or 0))
 
     @property
     def name_of_inner_tp(self) -> str:

@@ -1,1 +1,1 @@
-"""What a job will be: its world, ports and the identity of its configuration."""
+"""What a job will cost: memory, traffic and time of an optimizer step, and which change would cost less."""

@@ -9,7 +9,7 @@ from deepspeed_operator.dsconfig.advice import loses_gradients
 from deepspeed_operator.dsconfig.batch import ACCUMULATION
 from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.job.provenance import Fact
 from deepspeed_operator.plan.advice.candidates import Change, changed, changes, divisions
 from deepspeed_operator.plan.engine.partitioning import runs
@@ -177,7 +177,7 @@ class Speedups:
 
 def shares(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Speedups | None:
     """Return what accumulation and ZeRO each do; None where only one is used, or a time is not known."""
-    if now.setup.stage == 0 or now.accumulation == 1:
+    if now.setup.stage == ZeroStage.DISABLED or now.accumulation == 1:
         return None
 
     def rate(stage: int, accumulation: int) -> float | None:

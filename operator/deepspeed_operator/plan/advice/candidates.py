@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO, TRAIN
 from deepspeed_operator.dsconfig.offload import device_of
 from deepspeed_operator.dsconfig.schema import TOP
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.job.precision import Precision, precision_of
 from deepspeed_operator.plan.engine.groups import groups_of
 from deepspeed_operator.plan.engine.partitioning import model_bytes
@@ -136,7 +136,7 @@ def _options(setup: Setup, stage: int, slots: int) -> Iterator[dict[str, Any]]:
     if stage in (1, 2) and multi_rank and between_nodes and setup.on(ZERO, "reduce_scatter"):
         yield {SINGLE: False}
     near = int(setup.value(ZERO, "zero_hpz_partition_size") or 1)
-    if stage == 3 and 1 < slots < setup.world and near != slots:
+    if stage == ZeroStage.PARAMETERS and 1 < slots < setup.world and near != slots:
         yield {HPZ: slots}
 
 

@@ -30,7 +30,7 @@ def can_foresee(case: Case, nodes: int, preflight: int | None) -> bool:
 
 
 def foreseen(case: Case, nodes: int, device: Device, preflight: int | None = None) -> Foreseen:
-    """Return what is told of a job that can be foreseen; of alternatives, those that fit whatever is not declared."""
+    """Return what is told of a job that can be foreseen; of alternatives, those that fit under any assumption."""
     links = measured_links(preflight, nodes, device) if preflight else Links(Bandwidth(device.interconnect), None)
     tokens = case.model.usage.sequence or 1
     costs = assumed(case.model, device, links, tokens=tokens, precision=precision_of(case.setup))

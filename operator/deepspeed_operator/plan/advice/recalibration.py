@@ -13,7 +13,7 @@ from typing import Any, Final
 from deepspeed_operator.api.status import Batch
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO
-from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.dsconfig.setup import Setup, ZeroStage
 from deepspeed_operator.job.data_sheets import Device, device_named
 from deepspeed_operator.plan.advice.alternatives import Alternative, Circumstances, Plan, advise, plan_of
 from deepspeed_operator.plan.advice.candidates import SINGLE, Change, changed, changes
@@ -200,7 +200,9 @@ def _is_comparable(case: Case, now: Plan, change: Change, *, known: bool) -> boo
         return False
     then = setup_of(changed(case.config, change), case.world, case.version, case.parallelism)
     less_work = reductions(then, change.accumulation) <= reductions(now.setup, now.accumulation)
-    return then.stage < 3 and less_work and updated(then, case.model) <= updated(now.setup, case.model)
+    return (
+        then.stage < ZeroStage.PARAMETERS and less_work and updated(then, case.model) <= updated(now.setup, case.model)
+    )
 
 
 def _room(now: Plan, measured: Measured) -> int | None:

@@ -6,7 +6,7 @@ ones, then data-parallel ones; pipeline stages are furthest apart. Nodes take ra
 
 from dataclasses import dataclass
 
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def groups_of(setup: Setup, slots: int | None = None) -> Groups:
     expert = max(1, min(division.expert, data))
     # Experts' ranks are neighbours; the other way round, those that have the same ones are.
     apart, between = (data // expert, 1) if setup.plain("use_data_before_expert_parallelism") else (1, expert)
-    near = int(setup.value(ZERO, "zero_hpz_partition_size") or 1) if setup.stage == 3 else 1
+    near = int(setup.value(ZERO, "zero_hpz_partition_size") or 1) if setup.stage == ZeroStage.PARAMETERS else 1
     return Groups(
         data=_group("data-parallel", data, tensor, slots),
         near=_group("hpZ", min(near, data), tensor, slots),

@@ -5,13 +5,10 @@ from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.plan.model.architecture import Model
 
-_PARAMETERS: Final = 3  # the ZeRO stage that partitions parameters
 _BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2}
-
-
 # DeepSpeed's own default, where a stage knows no such key.
 _BUCKET: Final = 500_000_000
 
@@ -59,17 +56,19 @@ def reduce_buckets(setup: Setup, trained: int) -> int:
 
 def replaced_by_bf16_optimizer(setup: Setup) -> bool:
     """Whether stage 0 in bf16 partitions the optimizer's state all the same: up to 0.16, there is no other wrapper."""
-    return setup.stage == 0 and setup.bf16 and setup.schema.numbers < (0, 17, 0)
+    return setup.stage == ZeroStage.DISABLED and setup.bf16 and setup.schema.numbers < (0, 17, 0)
 
 
 def summed_by_bf16_optimizer(setup: Setup) -> bool:
     """Whether stage 1 is done by BF16_Optimizer, which knows none of ZeRO's options."""
-    return setup.stage == 1 and setup.bf16 and setup.accumulates_in_fp32 and not offloads(setup)
+    return (
+        setup.stage == ZeroStage.OPTIMIZER_STATES and setup.bf16 and setup.accumulates_in_fp32 and not offloads(setup)
+    )
 
 
 def offloads(setup: Setup) -> bool:
     """Whether the optimizer's states lie outside the GPU."""
-    return setup.stage > 0 and (uses_cpu_optimizer(setup) or setup.on(ZERO, "cpu_offload"))
+    return setup.stage > ZeroStage.DISABLED and (uses_cpu_optimizer(setup) or setup.on(ZERO, "cpu_offload"))
 
 
 def gather_buckets(setup: Setup, trained: int) -> int:
@@ -79,4 +78,4 @@ def gather_buckets(setup: Setup, trained: int) -> int:
 
 def runs(model: Model, config: Mapping[str, Any]) -> bool:
     """Whether the model's layers run at this stage: those of deepspeed.moe are refused at stage 3."""
-    return model.experts is None or object_at(config, ZERO).get("stage") != _PARAMETERS
+    return model.experts is None or object_at(config, ZERO).get("stage") != ZeroStage.PARAMETERS

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
-from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.dsconfig.setup import Setup, ZeroStage
 from deepspeed_operator.plan.engine.partitioning import (
     model_bytes,
     replaced_by_bf16_optimizer,
@@ -18,7 +18,6 @@ from deepspeed_operator.plan.engine.partitioning import (
 
 # Optimizers that reduce by themselves, or more than their gradients.
 OTHER_OPTIMIZERS: Final = ("OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Muon")
-_PARTITIONS_PARAMETERS: Final = 3
 _FREES_GRADIENTS: Final = (0, 16, 0)
 
 
@@ -82,9 +81,9 @@ def optimizer_of(setup: Setup) -> Optimizer:
 
 def wrapper_of(setup: Setup, optimizer: Optimizer) -> Wrapper:
     """Return the wrapper for a precision, a stage and an optimizer."""
-    if setup.stage == _PARTITIONS_PARAMETERS:
+    if setup.stage == ZeroStage.PARAMETERS:
         return Wrapper.ZERO_3
-    if setup.stage > 0:
+    if setup.stage > ZeroStage.DISABLED:
         return Wrapper.BF16 if summed_by_bf16_optimizer(setup) else Wrapper.ZERO
     if model_bytes(setup) == 4:
         return Wrapper.NONE

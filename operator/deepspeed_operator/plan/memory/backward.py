@@ -7,6 +7,7 @@ allreduce_bucket in runtime/engine.py.
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from deepspeed_operator.dsconfig.setup import ZeroStage
 from deepspeed_operator.plan.engine.wrappers import Wrapper, keeps_gradients
 from deepspeed_operator.plan.memory.activations import Piece
 from deepspeed_operator.plan.memory.sizes import FP32, NORM, MemoryItem, Sizes
@@ -31,7 +32,7 @@ def gradients_of(sizes: Sizes, *, last: bool) -> Gradients:
     """Return what this wrapper does in the first or in the last micro step."""
     earlier = last and sizes.accumulation > 1 and not keeps_gradients(sizes.setup, sizes.wrapper)
     match sizes.wrapper:
-        case Wrapper.ZERO if sizes.setup.stage > 1:
+        case Wrapper.ZERO if sizes.setup.stage >= ZeroStage.GRADIENTS:
             return _Partitioned(sizes, earlier=earlier)
         case Wrapper.ZERO:
             return _Staged(sizes, earlier=earlier, last=last)

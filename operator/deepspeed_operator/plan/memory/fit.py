@@ -48,7 +48,7 @@ class MemoryFit:
             case Fit.YES:
                 return f"Training needs {need}."
             case Fit.NO:
-                return f"Training needs {need}. It does not fit, whatever is not declared."
+                return f"Training needs {need}. It does not fit even under the most favourable assumptions."
             case Fit.UNKNOWN:
                 return f"Training needs about {need}. Open: {'; '.join(self.open)}."
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.dsconfig.setup import Setup, ZeroStage
 from deepspeed_operator.plan.engine.wrappers import Wrapper
 from deepspeed_operator.plan.memory.sizes import FP32, MemoryItem, Sizes, sizes_of
 from deepspeed_operator.plan.model.architecture import Model
@@ -67,7 +67,9 @@ def _accumulates_here(sizes: Sizes) -> bool:
 
     Stage 1 reduces once a step, when all of it is summed: older versions had them there, too, and needed none.
     """
-    return sizes.accumulation > 1 and (sizes.setup.stage > 1 or sizes.setup.schema.numbers < _NO_NEEDLESS_SUMS)
+    return sizes.accumulation > 1 and (
+        sizes.setup.stage >= ZeroStage.GRADIENTS or sizes.setup.schema.numbers < _NO_NEEDLESS_SUMS
+    )
 
 
 def _checkpoint(sizes: Sizes, slots: int) -> float:

@@ -5,7 +5,7 @@ from typing import Final
 
 from deepspeed_operator.dsconfig.advice import SUMS_AS_TOLD
 from deepspeed_operator.dsconfig.offload import device_of
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.plan.engine.partitioning import model_bytes, offloads, sent_bytes, trained_here
 from deepspeed_operator.plan.engine.wrappers import Optimizer, Wrapper, optimizer_of, wrapper_of
 from deepspeed_operator.plan.memory.activations import Activations, activations
@@ -116,7 +116,7 @@ def _touched(tensors: list[int], part: int) -> int:
 
 
 def _sums(setup: Setup, wrapper: Wrapper, width: int) -> int:
-    if wrapper is Wrapper.BF16 and setup.stage == 0:
+    if wrapper is Wrapper.BF16 and setup.stage == ZeroStage.DISABLED:
         return FP32
     if not setup.accumulates_in_fp32:
         return width

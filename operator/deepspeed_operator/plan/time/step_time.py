@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deepspeed_operator.dsconfig.offload import device_of
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.job.precision import Precision, precision_of
 from deepspeed_operator.plan.engine.gathers import simulated
 from deepspeed_operator.plan.engine.partitioning import offloads, replaced_by_bf16_optimizer, trained_here
@@ -114,7 +114,7 @@ def _sent(costs: Costs, terms: Sequence[Term]) -> float | None:
 
 def overlaps(setup: Setup) -> bool:
     """Whether the passes go on while parameters and gradients are on their way: stage 3's default."""
-    return setup.stage == 3 and setup.value(ZERO, "overlap_comm") is not False
+    return setup.stage == ZeroStage.PARAMETERS and setup.value(ZERO, "overlap_comm") is not False
 
 
 def _hidden(setup: Setup, during: float, computing: float) -> float:
@@ -131,7 +131,7 @@ def updated(setup: Setup, model: Model) -> float:
 
 def reductions(setup: Setup, accumulation: int) -> int:
     """How often a step reduces its gradients."""
-    return accumulation if setup.stage > 1 else 1
+    return accumulation if setup.stage >= ZeroStage.GRADIENTS else 1
 
 
 def visits(setup: Setup, model: Model, accumulation: int) -> tuple[int, int]:
@@ -144,7 +144,7 @@ def visits(setup: Setup, model: Model, accumulation: int) -> tuple[int, int]:
 
 def copying(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
     """Seconds of copies into buckets."""
-    if setup.data_ranks == 1 and setup.stage < 3:
+    if setup.data_ranks == 1 and setup.stage < ZeroStage.PARAMETERS:
         return 0.0
     return costs.reduction[work_of(setup)] * trained_here(setup, model) * reductions(setup, accumulation)
 
@@ -163,5 +163,5 @@ def _unproven(setup: Setup, model: Model, costs: Costs) -> Iterator[str]:
     for name in ("offload_optimizer", "offload_param"):
         if device_of(setup, name) != "none":
             yield f"{name}'s work on the host"
-    if replaced_by_bf16_optimizer(setup) or (setup.stage == 1 and setup.accumulates_in_fp32):
+    if replaced_by_bf16_optimizer(setup) or (setup.stage == ZeroStage.OPTIMIZER_STATES and setup.accumulates_in_fp32):
         yield "BF16_Optimizer's step"

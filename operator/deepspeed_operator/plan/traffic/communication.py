@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.plan.engine.gathers import Gather, simulated
 from deepspeed_operator.plan.engine.groups import Group, Groups, groups_of
 from deepspeed_operator.plan.engine.partitioning import (
@@ -77,7 +77,7 @@ def communication(
 
 
 def _terms(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Iterator[Term]:
-    if setup.stage == 3:
+    if setup.stage == ZeroStage.PARAMETERS:
         yield from _stage_3(setup, model, accumulation, groups)
         yield _scattered(setup, trained_here(setup, model), accumulation, groups.data)
         return
@@ -92,13 +92,17 @@ def _reduced_together(setup: Setup, trained: int, accumulation: int, group: Grou
     """Yield what ranks of one group pass on that all train the same parameters, up to stage 2."""
     stage, width = setup.stage, model_bytes(setup)
     reduced, buckets = trained * sent_bytes(setup), reduce_buckets(setup, trained)
-    if stage == 0:
+    if stage == ZeroStage.DISABLED:
         yield Term(ALL_REDUCE, reduced, "gradients, once a step", group, buckets)
         if replaced_by_bf16_optimizer(setup):
             yield Term(ALL_GATHER, trained * width, "parameters after the step", group, after=True)
         return
-    times = accumulation if stage == 2 else 1
-    how = f"gradients, at each of {accumulation} micro steps" if stage == 2 else "gradients, once a step"
+    times = accumulation if stage == ZeroStage.GRADIENTS else 1
+    how = (
+        f"gradients, at each of {accumulation} micro steps"
+        if stage == ZeroStage.GRADIENTS
+        else "gradients, once a step"
+    )
     collective = REDUCE if to_single_ranks(setup) else ALL_REDUCE
     yield Term(collective, reduced * times, how, group, buckets * times)
     gathers = gather_buckets(setup, trained)

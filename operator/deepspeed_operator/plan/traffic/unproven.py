@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.offload import device_of
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.plan.engine.wrappers import OTHER_OPTIMIZERS
 from deepspeed_operator.plan.model.architecture import Model
 
@@ -27,9 +27,9 @@ def unproven(setup: Setup, model: Model) -> Iterator[str]:
     """Yield the names of features whose traffic was never counted."""
     if setup.schema.version not in PROVEN_VERSIONS:
         yield f"DeepSpeed {setup.schema.version} (counted: {', '.join(PROVEN_VERSIONS)})"
-    if setup.stage == 3 and not model.modules:
+    if setup.stage == ZeroStage.PARAMETERS and not model.modules:
         yield "stage 3 of a model whose modules are not known"
-    if setup.stage == 3 and model.usage.checkpointing:
+    if setup.stage == ZeroStage.PARAMETERS and model.usage.checkpointing:
         yield "activation checkpointing at stage 3, which gathers again"
     division = setup.division
     sizes = {"tensor": division.tensor, "pipeline": division.pipeline, "sequence": division.sequence}
@@ -48,7 +48,7 @@ def _options(setup: Setup) -> Iterator[str]:
     yield from (name for name in ("cpu_offload", "cpu_offload_param") if setup.on(ZERO, name))
     if setup.stage in (1, 2) and not setup.on(ZERO, "contiguous_gradients") and setup.schema.numbers < (0, 19, 8):
         yield "contiguous_gradients: false"
-    if setup.stage == 3:
+    if setup.stage == ZeroStage.PARAMETERS:
         yield from _at_stage_3(setup)
     if setup.value(ZERO, "zenflow") is not None:
         yield "zenflow"
@@ -62,7 +62,7 @@ def _options(setup: Setup) -> Iterator[str]:
 
 def _of_experts(setup: Setup, model: Model) -> Iterator[str]:
     """Those of deepspeed.moe were counted; AutoEP's, which stage 3 needs, pass on what each expert is really given."""
-    if setup.stage == 3 or setup.section("expert_parallel").get("enabled"):
+    if setup.stage == ZeroStage.PARAMETERS or setup.section("expert_parallel").get("enabled"):
         yield "expert parallelism by AutoEP"
     elif model.experts is None:
         yield "expert parallelism of a model whose experts are not known"
