@@ -10,7 +10,7 @@ from deepspeed_operator.controller.clock import steady
 from deepspeed_operator.controller.contents import contains, merged
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.memory import Ensured, JobMemory
-from deepspeed_operator.controller.ownership import Owner, described, owner
+from deepspeed_operator.controller.ownership import Owner, describe_owner, owner_of
 from deepspeed_operator.controller.resources import CONFIG_MAPS, SECRETS, Json, Resource, resource_of
 
 # A child is believed in for so long: while its job is being started it is doubted again and again.
@@ -102,12 +102,12 @@ async def _create(client: Client, job: DeepSpeedJob, resource: Resource, manifes
 
 async def _adjust(client: Client, job: DeepSpeedJob, resource: Resource, live: Json, manifest: Json) -> None:
     name = manifest["metadata"]["name"]
-    match owner(live, job):
+    match owner_of(live, job):
         case Owner.LEAVING:
             raise TryAgainSoonError(f"an old {resource.kind} {name} is being deleted")
         case Owner.FOREIGN:
             raise RefusedError(
-                f"{resource.kind} {name} exists and is {described(live)}: delete it, or give the job another name",
+                f"{resource.kind} {name} exists and is {describe_owner(live)}: delete it, or give the job another name",
                 name_taken=True,
             )
         case Owner.OURS:
@@ -125,7 +125,7 @@ async def _adjust(client: Client, job: DeepSpeedJob, resource: Resource, live: J
 async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> None:
     """Delete an attempt's ConfigMap, if it is the job's, and before it the Secret of the same name."""
     live = await read(client, CONFIG_MAPS, job.metadata.namespace, name)
-    if live is not None and owner(live, job) is Owner.OURS:
+    if live is not None and owner_of(live, job) is Owner.OURS:
         for resource, uid in (SECRETS, None), (CONFIG_MAPS, live["metadata"]["uid"]):
             try:
                 await client.delete(resource, job.metadata.namespace, name, uid=uid)

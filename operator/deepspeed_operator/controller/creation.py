@@ -12,7 +12,7 @@ from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.fairness import Permits
 from deepspeed_operator.controller.isolation import Isolation
 from deepspeed_operator.controller.leader import Leadership
-from deepspeed_operator.controller.ownership import Owner, described, owner
+from deepspeed_operator.controller.ownership import Owner, describe_owner, owner_of
 from deepspeed_operator.controller.resources import JOBS, PODS, Json
 from deepspeed_operator.reconcile.observe.pods import pod_view
 
@@ -101,13 +101,13 @@ class PodCreation:
         live = await read(self._client, PODS, job.metadata.namespace, name)
         if live is None:
             raise TryAgainSoonError(f"pod {name} has just gone")
-        match owner(live, job):
+        match owner_of(live, job):
             case Owner.OURS:
                 self._pods.put(pod_view(live, now()))
             case Owner.LEAVING:
                 raise TryAgainSoonError(f"an old pod {name} is being deleted")
             case Owner.FOREIGN:
                 raise RefusedError(
-                    f"pod {name} exists and is {described(live)}: delete it, or give the job another name",
+                    f"pod {name} exists and is {describe_owner(live)}: delete it, or give the job another name",
                     name_taken=True,
                 )

@@ -27,7 +27,7 @@ class Health:
         """Note why the operator cannot work, or that it can."""
         self.problem = problem
 
-    def unreadiness(self) -> str | None:
+    def why_not_ready(self) -> str | None:
         """Why jobs are not served."""
         if self.problem is None and not all(event.is_set() for event in self.syncing):
             return "the caches are being filled"
@@ -42,7 +42,7 @@ async def serve(health: Health, host: str, port: int) -> web.AppRunner:
         return web.Response(text="ok")
 
     async def readyz(_: web.Request) -> web.Response:
-        return _answer(health.unreadiness(), "leading" if health.leadership.acquired.is_set() else "standing by")
+        return _answer(health.why_not_ready(), "leading" if health.leadership.acquired.is_set() else "standing by")
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})

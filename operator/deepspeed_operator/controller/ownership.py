@@ -13,7 +13,7 @@ class Owner(Enum):
     FOREIGN = auto()
 
 
-def owner(live: Json, job: DeepSpeedJob) -> Owner:
+def owner_of(live: Json, job: DeepSpeedJob) -> Owner:
     """Tell whose the object is."""
     metadata: Json = live["metadata"]
     references: list[Json] = metadata.get("ownerReferences", [])
@@ -29,7 +29,7 @@ def owner(live: Json, job: DeepSpeedJob) -> Owner:
     return Owner.LEAVING if earlier else Owner.FOREIGN
 
 
-def described(live: Json) -> str:
+def describe_owner(live: Json) -> str:
     """Name the object's owner for people."""
     metadata: Json = live["metadata"]
     controllers = [f"{each['kind']} {each['name']}" for each in metadata.get("ownerReferences", [])]

@@ -11,13 +11,13 @@ from deepspeed_operator.controller.cache import PodCache
 from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
+from deepspeed_operator.controller.dry_runs import DryRuns
 from deepspeed_operator.controller.judges import ExceededError, FailedError, Judges
 from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.nodes import NodeLabels
 from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.tokens import Tokens
-from deepspeed_operator.controller.trials import Trials
 from deepspeed_operator.controller.verdicts import Verdicts
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.plan.advice.forecast import Foreseen, foreseen
@@ -25,13 +25,13 @@ from deepspeed_operator.plan.advice.recalibration import Corrected, corrected
 from deepspeed_operator.reconcile.actions import (
     ConfirmMissing,
     CorrectPlan,
+    DryRunPod,
     FindGpus,
     ForeseePlan,
     JudgeRun,
     Question,
     ReadAgent,
     ReadConfigMap,
-    TryPod,
 )
 from deepspeed_operator.reconcile.admission.configuration import digest_of
 from deepspeed_operator.reconcile.observe.observed import (
@@ -61,7 +61,7 @@ class Questions:
         self._pods = pods
         self._judges = judges
         self._verdicts = Verdicts(judges, installation)
-        self._trials = Trials(client, quotas)
+        self._dry_runs = DryRuns(client, quotas)
         self._nodes = NodeLabels(client)
         self._agents = Agents(tokens)
 
@@ -91,9 +91,9 @@ class Questions:
             case JudgeRun():
                 answer = await self._verdicts.of(job.metadata.namespace, question)
                 memory.facts = replace(memory.facts, judged=answer)
-            case TryPod():
-                trial = await self._trials.ask(job.metadata.namespace, question)
-                memory.facts = replace(memory.facts, trial=trial)
+            case DryRunPod():
+                answer = await self._dry_runs.ask(job.metadata.namespace, question)
+                memory.facts = replace(memory.facts, dry_run=answer)
             case FindGpus(wanted):
                 kinds = wanted.kinds(await self._nodes.all())
                 memory.facts = replace(memory.facts, gpus=FoundGpus(wanted, kinds, now()))

@@ -6,7 +6,7 @@ It may take as many passes as there are things to ask.
 from collections.abc import Sequence
 
 from deepspeed_operator.controller.clock import steady
-from deepspeed_operator.reconcile.actions import JudgeRun, Question, TryPod
+from deepspeed_operator.reconcile.actions import DryRunPod, JudgeRun, Question
 
 # No answer is outdated sooner: a question that is asked again within this time was answered in vain.
 LASTS_SECONDS = 1.0
@@ -45,7 +45,7 @@ def _identity(question: Question[object]) -> object:
     match question:
         case JudgeRun():
             return JudgeRun, question.digest
-        case TryPod():
-            return TryPod, question.pod_digest
+        case DryRunPod():
+            return DryRunPod, question.pod_digest
         case _:
             return question

@@ -16,12 +16,12 @@ if TYPE_CHECKING:  # who only judges a job need not load the planner for it
         AgentReport,
         ConfigMapContent,
         CorrectedPlan,
+        DryRunResult,
         Facts,
         ForeseenPlan,
         FoundGpus,
         JudgedRun,
         Observed,
-        Trial,
     )
 
 Manifest = dict[str, Any]
@@ -86,8 +86,8 @@ class JudgeRun(Question["JudgedRun"]):
 
 
 @dataclass(frozen=True, slots=True)
-class TryPod(Question["Trial"]):
-    """Post the pod with dryRun=All and fill `facts.trial`.
+class DryRunPod(Question["DryRunResult"]):
+    """Post the pod with dryRun=All and fill `facts.dry_run`.
 
     Pods of one likeness differ by what names their job alone. Quotas must have room for so many at once; where they
     replace pods of the job, which end first, for so many at all.
@@ -99,8 +99,8 @@ class TryPod(Question["Trial"]):
     pods: int
     replaces: bool
 
-    def answer_among(self, facts: "Facts") -> "Trial | None":
-        known = facts.trial
+    def answer_among(self, facts: "Facts") -> "DryRunResult | None":
+        known = facts.dry_run
         return known if known is not None and known.pod_digest == self.pod_digest else None
 
 

@@ -96,7 +96,7 @@ def _finished(observed: Observed, gang: Gang) -> Outcome:
     due = {pod.name: _may_linger_until(pod, observed) for pod in lingering}
     ripe = tuple(pod for pod in lingering if due[pod.name] <= observed.now)
     later = [at for at in due.values() if at > observed.now]
-    return Outcome(status, (*delete(gang.late), *delete(ripe)), (), min(later, default=None))
+    return Outcome(status, (*delete(gang.stale), *delete(ripe)), (), min(later, default=None))
 
 
 def _may_linger_until(pod: PodView, observed: Observed) -> datetime:
@@ -117,7 +117,7 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
         resume = "set spec.suspend to false" if suspend else f"set spec.runId back to {run_id!r}"
         words = f"The job is suspended and holds no GPU: {resume} to begin a new attempt."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
-        return state(observed, verdict, counted, actions=delete(gang.late))
+        return state(observed, verdict, counted, actions=delete(gang.stale))
     alive = tuple(pod for pod in gang.pods.values() if not pod.finished)
     # A pod that ended with success stays until its peers have ended: together they may be the result.
     removals = tuple(
@@ -127,4 +127,4 @@ def _suspending(observed: Observed, gang: Gang) -> Outcome:
     )
     words = f"Run {run_id!r} was suspended, and its pods end. Set spec.runId back to it for a new attempt."
     verdict = SUSPENDING if suspend else Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
-    return state(observed, verdict, counted, actions=(*removals, *delete(gang.late)))
+    return state(observed, verdict, counted, actions=(*removals, *delete(gang.stale)))

@@ -6,7 +6,7 @@ import pytest
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import API_VERSION
-from deepspeed_operator.controller.ownership import Owner, described, owner
+from deepspeed_operator.controller.ownership import Owner, describe_owner, owner_of
 
 JOB = DeepSpeedJob.model_validate(
     {"metadata": {"name": "pretrain", "uid": "now"}, "spec": {"training": {"script": "train.py"}}}
@@ -31,9 +31,9 @@ def live(uid: str | None, *, kind: str = "DeepSpeedJob", name: str = "pretrain",
     ],
 )
 def test_owner(found: dict[str, Any], whose: Owner) -> None:
-    assert owner(found, JOB) is whose
+    assert owner_of(found, JOB) is whose
 
 
 def test_a_foreign_object_is_described_by_its_owner() -> None:
-    assert described(live("x", kind="Deployment", name="web")) == "owned by Deployment web"
-    assert described(live(None)) == "not owned by a DeepSpeedJob"
+    assert describe_owner(live("x", kind="Deployment", name="web")) == "owned by Deployment web"
+    assert describe_owner(live(None)) == "not owned by a DeepSpeedJob"

@@ -6,7 +6,7 @@ import pytest
 
 from deepspeed_operator.controller import settling
 from deepspeed_operator.controller.settling import Settling, UnsettledError
-from deepspeed_operator.reconcile.actions import JudgeRun, ReadConfigMap, TryPod
+from deepspeed_operator.reconcile.actions import DryRunPod, JudgeRun, ReadConfigMap
 from deepspeed_operator.reconcile.observe.observed import Facts, Observed
 from tests.unit.reconcile.simulation import Simulation, job
 
@@ -36,7 +36,7 @@ def test_what_a_question_carries_along_makes_it_no_other_one() -> None:
     observed = Observed(job(), (), Facts(), Simulation(job()).now)
     for one, same in (
         (JudgeRun(observed, "digest"), JudgeRun(replace(observed, pods=()), "digest")),
-        (TryPod({"metadata": {}}, "digest", "likeness", 2, False), TryPod({}, "digest", "likeness", 2, False)),
+        (DryRunPod({"metadata": {}}, "digest", "likeness", 2, False), DryRunPod({}, "digest", "likeness", 2, False)),
     ):
         ask(asked, one)
         with pytest.raises(UnsettledError):

@@ -20,6 +20,7 @@ from deepspeed_operator.reconcile.actions import (
     CreatePods,
     DeleteConfigMaps,
     DeletePod,
+    DryRunPod,
     Ensure,
     EnsureToken,
     FindGpus,
@@ -30,13 +31,13 @@ from deepspeed_operator.reconcile.actions import (
     Question,
     ReadAgent,
     ReadConfigMap,
-    TryPod,
 )
 from deepspeed_operator.reconcile.admission.configuration import digest_of
 from deepspeed_operator.reconcile.admission.question import judge_run
 from deepspeed_operator.reconcile.observe.observed import (
     AgentReport,
     CorrectedPlan,
+    DryRunResult,
     Facts,
     ForeseenPlan,
     FoundGpus,
@@ -44,7 +45,6 @@ from deepspeed_operator.reconcile.observe.observed import (
     Observed,
     Refusal,
     SetAside,
-    Trial,
     content_of,
 )
 from deepspeed_operator.reconcile.observe.pods import PodView, Termination, pod_view
@@ -88,7 +88,7 @@ class Simulation:
     writes: list[str] = field(default_factory=list[str])
     trial_refusal: tuple[str, bool] | None = None
     trial_quota: bool = False
-    tried: list[TryPod] = field(default_factory=list[TryPod])
+    tried: list[DryRunPod] = field(default_factory=list[DryRunPod])
     refuse_pods: str | None = None
     agent: AgentReport | None = None
     reads: list[datetime] = field(default_factory=list[datetime])
@@ -192,10 +192,12 @@ class Simulation:
                 installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
                 answer = self.set_aside or judge_run(observed, installation, self._foresee)
                 self.facts = replace(self.facts, judged=JudgedRun(digest, answer))
-            case TryPod(_, digest):
+            case DryRunPod(_, digest):
                 self.tried.append(question)
                 refusal, invalid = self.trial_refusal or (None, False)
-                self.facts = replace(self.facts, trial=Trial(digest, refusal, invalid, self.now, self.trial_quota))
+                self.facts = replace(
+                    self.facts, dry_run=DryRunResult(digest, refusal, invalid, self.now, self.trial_quota)
+                )
             case ReadAgent(attempt, early=early):
                 silent = self.facts.agent.silent + 1 if self.facts.agent is not None else 1
                 said = self.agent or AgentReport(attempt, self.now, silent)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, State
-from deepspeed_operator.reconcile.actions import JudgeRun, TryPod
+from deepspeed_operator.reconcile.actions import DryRunPod, JudgeRun
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Facts, SetAside
 from deepspeed_operator.reconcile.runtime.observed_transport import transport_of
 from tests.unit.reconcile.admission.test_memory_fit import MODEL
@@ -157,7 +157,7 @@ def test_a_refused_run_is_judged_once_and_its_pod_tried_when_it_is_due_while_the
     asked = 0
     for _ in range(10):
         simulation.wait(30)
-        asked += sum(isinstance(action, JudgeRun | TryPod) for action in simulation.step().questions)
+        asked += sum(isinstance(action, JudgeRun | DryRunPod) for action in simulation.step().questions)
         simulation.settle()
     assert asked == 1, "after 5 minutes"
 

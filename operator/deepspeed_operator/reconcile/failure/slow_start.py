@@ -25,11 +25,11 @@ def lateness(observed: Observed, gang: Gang) -> tuple[bool, datetime | None]:
     That is when pods will be late, or late ones are looked at once more; None if none can be.
     """
     waiting = [pod for pod in gang.pods.values() if not (pod.finished or pod.ready or pod.waiting_reason)]
-    since = [pod.since for pod in waiting if gang.all_run or pod.stage is Stage.BEING_SET_UP]
+    since = [pod.since for pod in waiting if gang.all_containers_running or pod.stage is Stage.BEING_SET_UP]
     if not since:
         return False, None
     # One that runs waits for those that do not: only when the last one does should the ranks begin.
-    late_at = (max if gang.all_run else min)(since) + _LATE
+    late_at = (max if gang.all_containers_running else min)(since) + _LATE
     late = late_at <= observed.now
     return late, observed.now + _LATE if late else late_at
 
@@ -56,7 +56,7 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | None:
 def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
     """Return which pods have not reached rank 0's agent though all run, by its last answer."""
     report = observed.facts.agent
-    if not gang.all_run:
+    if not gang.all_containers_running:
         return None
     if report is None or report.attempt != gang.attempt or report.silent:
         return said_before(observed, Reason.WAITING_FOR_PEERS)

@@ -16,27 +16,27 @@ class Gang:
     attempt: int
     nodes: int
     pods: dict[int, PodView]
-    late: tuple[PodView, ...]  # ours, of another attempt or index: to be deleted on sight
+    stale: tuple[PodView, ...]  # ours, of another attempt or index: to be deleted on sight
     foreign: tuple[PodView, ...]  # of an earlier job of the same name, or copies that somebody made, such as to debug
 
     @classmethod
     def of(cls, pods: tuple[PodView, ...], *, job: str, uid: str, attempt: int, nodes: int) -> "Gang":
         current: dict[int, PodView] = {}
-        late: list[PodView] = []
+        stale: list[PodView] = []
         foreign: list[PodView] = []
         for pod in pods:
             if pod.job_uid != uid or pod.name != pod_name(job, pod.attempt, pod.index):
                 foreign.append(pod)
             elif pod.attempt != attempt or pod.index >= nodes:
-                late.append(pod)
+                stale.append(pod)
             else:
                 current[pod.index] = pod
-        return cls(job, attempt, nodes, current, tuple(late), tuple(foreign))
+        return cls(job, attempt, nodes, current, tuple(stale), tuple(foreign))
 
     @property
     def old_pods_that_may_write(self) -> tuple[PodView, ...]:
         """Pods of earlier attempts or jobs that are neither ended nor gone."""
-        return tuple(pod for pod in (*self.late, *self.foreign) if not pod.released)
+        return tuple(pod for pod in (*self.stale, *self.foreign) if not pod.released)
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -64,14 +64,14 @@ class Gang:
         return not self.missing and all(pod.succeeded for pod in self.pods.values())
 
     @property
-    def all_started(self) -> bool:
+    def all_ranks_running(self) -> bool:
         """Whether every pod's ranks run, or have run with success."""
         return len(self.pods) == self.nodes and all(
             pod.succeeded or (pod.ready and not pod.finished) for pod in self.pods.values()
         )
 
     @property
-    def all_run(self) -> bool:
+    def all_containers_running(self) -> bool:
         """Whether every pod's containers run, or have run: what its ranks wait for is their peers."""
         return not self.missing and all(pod.phase == "Running" or pod.finished for pod in self.pods.values())
 

@@ -88,7 +88,7 @@ class JudgedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class DryRunResult:
     """The API server's answer to a pod that was posted with dryRun; `refusal` is None if it accepted."""
 
     pod_digest: str
@@ -157,7 +157,7 @@ class Facts:
     config_maps: Mapping[str, ConfigMapContent] = field(default_factory=dict[str, ConfigMapContent])
     gpus: FoundGpus | None = None
     judged: JudgedRun | None = None
-    trial: Trial | None = None
+    dry_run: DryRunResult | None = None
     refusal: Refusal | None = None
     agent: AgentReport | None = None
     corrected: CorrectedPlan | None = None

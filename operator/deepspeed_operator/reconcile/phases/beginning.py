@@ -12,7 +12,7 @@ from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.lint.pod_fields import field_findings
-from deepspeed_operator.reconcile.actions import JobEvent, Manifest, Outcome, TryPod
+from deepspeed_operator.reconcile.actions import DryRunPod, JobEvent, Manifest, Outcome
 from deepspeed_operator.reconcile.admission.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
 from deepspeed_operator.reconcile.admission.question import Admission, admission
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
@@ -84,7 +84,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRe
         words = "The job is accepted and suspended: set spec.suspend to false to begin."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
         return state(observed, verdict, draft, acceptance=judged.acceptance, memory=judged.memory)
-    refusal = _refusal_on_trial(observed, judged, installation)
+    refusal = _refusal_in_dry_run(observed, judged, installation)
     if refusal is not None:
         return refusal
     if status.attempt is not None and not is_finished(status):
@@ -161,45 +161,45 @@ def _set_aside(found: SetAside) -> RunRefusal:
     return RunRefusal(Verdict(State.INVALID, Reason.SET_ASIDE, words), found.until)
 
 
-def _refusal_on_trial(observed: Observed, judged: Admission, installation: Installation) -> RunRefusal | None:
-    """Return why the API server refuses a pod of the run on trial, None if it accepts it; raise Unanswered to ask."""
+def _refusal_in_dry_run(observed: Observed, judged: Admission, installation: Installation) -> RunRefusal | None:
+    """Return why the API server refuses a pod of the run, None if it accepts it; raise Unanswered to ask."""
     job, attempt = observed.job, (observed.job.status.attempt or 0) + 1
     text = "" if judged.config_digest is not None else None  # a pod only tells whether there is a configuration
 
     def pod_of(job: DeepSpeedJob, attempt: int) -> Manifest:
         return Attempt(job, attempt, judged.world, text, installation).pod(0)
 
-    def question() -> TryPod:
+    def question() -> DryRunPod:
         nameless = job.model_copy(update={"metadata": job.metadata.model_copy(update={"name": "", "uid": ""})})
-        return TryPod(pod, digest, _digest(pod_of(nameless, 0)), pods, replaces)
+        return DryRunPod(pod, digest, _digest(pod_of(nameless, 0)), pods, replaces)
 
     pod = pod_of(job, attempt)
     # A quota still counts the pods of a run before, which end or are deleted first: how much will be free is not known.
     pods, replaces = judged.world.nodes, bool(observed.pods)
     digest = _digest({"pod": pod, "pods": pods, "replaces": replaces})
-    trial = observed.facts.trial
-    if trial is None or trial.pod_digest != digest:
+    answer = observed.facts.dry_run
+    if answer is None or answer.pod_digest != digest:
         raise Unanswered(question())
-    if trial.refusal is None:
+    if answer.refusal is None:
         return None
-    retry_at = trial.answered_at + (RETRY_INVALID if trial.invalid else RETRY_UNWELCOME)
+    retry_at = answer.answered_at + (RETRY_INVALID if answer.invalid else RETRY_UNWELCOME)
     if observed.now >= retry_at:
         raise Unanswered(question())
-    if trial.quota:
-        words = f"No pod was created: {sentence(trial.refusal)} Make room in the quota, or wait; it is tried again."
+    if answer.quota:
+        words = f"No pod was created: {sentence(answer.refusal)} Make room in the quota, or wait; it is tried again."
         verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
         return RunRefusal(verdict, retry_at, judged.findings, judged.memory, judged.acceptance)
-    reason = Reason.TEMPLATE_REJECTED if trial.invalid else Reason.PODS_REFUSED
-    hint = "Correct spec.template" if trial.invalid else "Correct spec.template, or what refuses it; it is tried again"
-    if _POLICY in trial.refusal:
+    reason = Reason.TEMPLATE_REJECTED if answer.invalid else Reason.PODS_REFUSED
+    hint = "Correct spec.template" if answer.invalid else "Correct spec.template, or what refuses it; it is tried again"
+    if _POLICY in answer.refusal:
         # It may be about the namespace, the operator's own policy among them: no template helps.
         hint = "Do as that policy says, or ask the administrator; it is tried again"
-    if trial.invalid:
+    if answer.invalid:
         unknown = [
             f"{field.path}: {field.fix.rstrip('.')}" for field in field_findings(pod_template(job.spec))[:_MOST_HINTS]
         ]
         hint = "; ".join([hint, *unknown])
-    words = f"The API server refuses the job's pods, nothing was created: {sentence(trial.refusal)} {hint}."
+    words = f"The API server refuses the job's pods, nothing was created: {sentence(answer.refusal)} {hint}."
     return RunRefusal(Verdict(State.INVALID, reason, words), retry_at, judged.findings)
 
 

@@ -55,9 +55,9 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         until = deadline(observed, gang)
         if until is not None and observed.now >= until:
             return end_attempt(observed, gang, Failed(not_running_in_time(observed, gang)))
-        return unchanged(observed, *delete((*gang.pods.values(), *gang.late)), check_at=until)
+        return unchanged(observed, *delete((*gang.pods.values(), *gang.stale)), check_at=until)
     if gang.failed:
-        return unchanged(observed, *delete(gang.late), check_at=settles_at(gang))
+        return unchanged(observed, *delete(gang.stale), check_at=settles_at(gang))
     if observed.job.spec.suspend:
         draft = StatusDraft.of(observed.job.status, counted=gang.workers)
         draft.stop_clocks()
@@ -75,7 +75,7 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
     if gang.missing:
         observed.facts.want(ConfirmMissing(gang.missing_names))
         return end_attempt(observed, gang, Failed(gone_pods(gang)))
-    actions = (*delete(gang.late), *addresses(observed, gang, installation), *outdated(observed, gang))
+    actions = (*delete(gang.stale), *addresses(observed, gang, installation), *outdated(observed, gang))
     draft = StatusDraft.of(observed.job.status, counted=gang.workers)
     with meanwhile(unchanged(observed, *actions)):
         consult_agent(observed, gang)
@@ -84,8 +84,8 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
 
 
 def _starting(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
-    removals = delete(gang.late)
-    if gang.all_started:
+    removals = delete(gang.stale)
+    if gang.all_ranks_running:
         with meanwhile(unchanged(observed, *removals, *addresses(observed, gang, installation))):
             consult_agent(observed, gang)
         draft = _starting_draft(observed, gang)
@@ -100,7 +100,7 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
         return held.no_later_than(until)
     verdict, (late, look_at) = obstacle(observed, gang), lateness(observed, gang)
     with meanwhile(unchanged(observed, *removals)):
-        if late and gang.all_run:
+        if late and gang.all_containers_running:
             consult_agent(observed, gang, early=True)
     missing_volumes = partial(without_volumes, observed, gang)
     published = addresses(observed, gang, installation, doubted=late)
@@ -141,13 +141,13 @@ def _refused(observed: Observed, gang: Gang) -> Outcome | None:
         verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
     draft, check_at = _starting_draft(observed, gang), max(refusal.retry_at, observed.now)
     draft.counted = None  # they are about to go
-    return state(observed, verdict, draft, actions=delete((*made, *gang.late)), check_at=check_at)
+    return state(observed, verdict, draft, actions=delete((*made, *gang.stale)), check_at=check_at)
 
 
 def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome | None:
     if not (gang.missing and gang.old_pods_that_may_write):
         return None
-    removals = delete(gang.late)
+    removals = delete(gang.stale)
     if removals:
         return unchanged(observed, *removals)  # how long they have is known once they are deleted
     verdict, look_at = waiting_for(observed, gang)

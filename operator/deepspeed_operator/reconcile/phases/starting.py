@@ -139,7 +139,7 @@ def agent_due(observed: Observed, gang: Gang) -> datetime | None:
     report, first = observed.facts.agent, gang.pods.get(0)
     if first is None or first.address is None or first.finished:
         return None
-    if report is None or report.attempt != gang.attempt or (report.early and gang.all_started):
+    if report is None or report.attempt != gang.attempt or (report.early and gang.all_ranks_running):
         return observed.now
     return report.read_at + READ_AGENT_EVERY * 2 ** min(report.silent, _LONGEST_SILENCE)
 

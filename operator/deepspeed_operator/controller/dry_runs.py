@@ -11,14 +11,14 @@ from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import PODS
-from deepspeed_operator.reconcile.actions import TryPod
-from deepspeed_operator.reconcile.observe.observed import Trial
+from deepspeed_operator.reconcile.actions import DryRunPod
+from deepspeed_operator.reconcile.observe.observed import DryRunResult
 
 # A quota that fills meanwhile refuses the pods themselves, which is handled as well; a sweep is applied within seconds.
 SHARED_SECONDS = 5.0
 
 
-class Trials:
+class DryRuns:
     """Remembers for a moment which pods were accepted where. A refusal has the pod's name in it: it is never shared."""
 
     def __init__(self, client: Client, quotas: Quotas) -> None:
@@ -27,25 +27,25 @@ class Trials:
         self._asking: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._accepted: dict[tuple[str, str], float] = {}
 
-    async def ask(self, namespace: str, question: TryPod) -> Trial:
+    async def ask(self, namespace: str, question: DryRunPod) -> DryRunResult:
         """Return what the API server says, or has just said of such a pod; then whether quotas take the whole gang."""
-        trial = await self._one(namespace, question)
-        if trial.refusal is not None:
-            return trial
+        answer = await self._one(namespace, question)
+        if answer.refusal is not None:
+            return answer
         lacking = await self._quotas.shortfall(namespace, question.pod, question.pods, emptied=question.replaces)
-        return replace(trial, refusal=lacking, quota=lacking is not None)
+        return replace(answer, refusal=lacking, quota=lacking is not None)
 
-    async def _one(self, namespace: str, question: TryPod) -> Trial:
+    async def _one(self, namespace: str, question: DryRunPod) -> DryRunResult:
         likeness = namespace, question.likeness
         async with self._asking.setdefault(likeness, asyncio.Lock()):
             recent = time.monotonic() - SHARED_SECONDS
             self._accepted = {each: at for each, at in self._accepted.items() if at > recent}
             if likeness in self._accepted:
-                return Trial(question.pod_digest, refusal=None, invalid=False, answered_at=now())
+                return DryRunResult(question.pod_digest, refusal=None, invalid=False, answered_at=now())
             return await self._try(namespace, question)
 
-    async def _try(self, namespace: str, question: TryPod) -> Trial:
-        accepted = Trial(question.pod_digest, refusal=None, invalid=False, answered_at=now())
+    async def _try(self, namespace: str, question: DryRunPod) -> DryRunResult:
+        accepted = DryRunResult(question.pod_digest, refusal=None, invalid=False, answered_at=now())
         try:
             await self._client.create(PODS, namespace, question.pod, dry_run=True)
         except ApiError as error:
