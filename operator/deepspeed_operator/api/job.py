@@ -75,7 +75,7 @@ class DeepSpeedJob(ApiModel):
         """What of the job was too large to be read: its spec is without it, and is refused."""
         return self._excess
 
-    def lacking(self, excess: Iterable[Finding]) -> Self:
+    def without_excess(self, excess: Iterable[Finding]) -> Self:
         """Return the job as one that was read without what is too large."""
         job = self.model_copy()
         job._excess = tuple(excess)

@@ -20,7 +20,7 @@ _BARE: Final = re.compile(r"[A-Za-z][-\w./]*|[0-9]+(\.[0-9]+){2,}")
 _YAML_WORDS: Final = re.compile(r"(?i)(y|yes|n|no|on|off|true|false|null)")
 
 
-class CannotEdit(ValueError):  # noqa: N818 -- it says what is the case
+class CannotEditError(ValueError):
     """The text has a form in which the edit has no place."""
 
 
@@ -32,7 +32,7 @@ def edited_text(text: str, root: Node, form: Format, edit: Edit) -> str:
     if isinstance(edit, Put) and member is None:
         return _Editor(text, form, section).append(edit.path[-1], edit.value)
     if member is None or not section.start <= member.start:
-        raise CannotEdit(f"{'.'.join(edit.path)} stands elsewhere in the file")
+        raise CannotEditError(f"{'.'.join(edit.path)} stands elsewhere in the file")
     match edit:
         case Rename():
             key = _in_quotes_of(text, member, edit.name)
@@ -72,10 +72,10 @@ def _object_at(root: Node, path: Path) -> Node:
     for key in path:
         member = (node.members or {}).get(key)
         if member is None:
-            raise CannotEdit(f"{'.'.join(path)} is not in the file")
+            raise CannotEditError(f"{'.'.join(path)} is not in the file")
         node = member.node
     if node.members is None:
-        raise CannotEdit(f"{'.'.join(path)} is not an object")
+        raise CannotEditError(f"{'.'.join(path)} is not an object")
     return node
 
 

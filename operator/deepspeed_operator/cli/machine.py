@@ -27,9 +27,9 @@ def nvidia_devices() -> int:
     return sum(re.fullmatch(r"nvidia\d+", path.name) is not None for path in Path("/dev").iterdir())
 
 
-def accelerator(environ: Mapping[str, str], asked: str | None) -> str | None:
-    """Return what the ranks will run on, in DeepSpeed's words; `asked` is what the job's template would give them."""
-    return environ.get("DS_ACCELERATOR") or (CPU if asked == "cuda" and not devices(environ) else asked)
+def accelerator(environ: Mapping[str, str], requested: str | None) -> str | None:
+    """Return what the ranks will run on, in DeepSpeed's words; `requested`: what the job's template would give them."""
+    return environ.get("DS_ACCELERATOR") or (CPU if requested == "cuda" and not devices(environ) else requested)
 
 
 def devices(environ: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from deepspeed_operator.cli.batches import contradiction, filled
 from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circumstances, model_from
 from deepspeed_operator.cli.circumstances import define as define_circumstances
 from deepspeed_operator.cli.configurations import judged_configuration, world_of
-from deepspeed_operator.cli.edits import CannotEdit
+from deepspeed_operator.cli.edits import CannotEditError
 from deepspeed_operator.cli.jobs import RELEASED, WORKER_DEEPSPEED, Judged, judge_job
 from deepspeed_operator.cli.plan_lines import lines
 from deepspeed_operator.cli.plan_record import record
@@ -216,7 +216,7 @@ def _apply(arguments: argparse.Namespace, content: Content, planned: list[Planne
     change = found[0].offers[number - 1].change
     try:
         text = with_values(content, found[0].job.index, change.values)
-    except (CannotEdit, Unreadable) as error:
+    except (CannotEditError, Unreadable) as error:
         print(f"dsjob plan: {error}", file=sys.stderr)
         return UNREADABLE
     if arguments.in_place and arguments.file != STDIN:

@@ -8,7 +8,7 @@ from typing import Final
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.job.accelerators import CPU, NVIDIA_GPU, accelerator_limits, accelerator_of, whole
 from deepspeed_operator.job.data_sheets import DEVICES, USUAL, Device
-from deepspeed_operator.job.gpus import Gpu, Gpus, declared_gpus, demanded_gpus, wanted_gpus
+from deepspeed_operator.job.gpus import Gpu, Gpus, declared_gpus, demanded_gpus, gpu_request
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.job.units import GIB
@@ -48,8 +48,8 @@ def _device(arguments: argparse.Namespace, spec: DeepSpeedJobSpec | None) -> tup
         return DEVICES[arguments.gpu], arguments.gpu, Source.DECLARED
     if spec is None:
         return USUAL, USUAL.name, Source.ASSUMED
-    wanted = wanted_gpus(spec, _SILENT)
-    if wanted is None or not wanted.is_whole:
+    request = gpu_request(spec, _SILENT)
+    if request is None or not request.is_whole:
         return None, _named(spec), Source.DECLARED
     kinds = demanded_gpus(spec, _SILENT)
     unknown = [kind.name for kind in kinds if kind.device is None]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.cli.edits import CannotEdit, edited_text
+from deepspeed_operator.cli.edits import CannotEditError, edited_text
 from deepspeed_operator.cli.places import Embedded, embed
 from deepspeed_operator.cli.sources import Content, Format, Item, content_of, data_of, source_of, values
 from deepspeed_operator.dsconfig.migration import Config, Edit, Path, Put, Step, edited, steps
@@ -68,7 +68,7 @@ def with_values(content: Content, index: int, values_at: Mapping[str, Any]) -> s
     """Return the file's text with values at dotted paths of its `index`th configuration."""
     place = _place_of(content, content.items[index], _InDocument(content.source.name, index))
     if place is None:
-        raise CannotEdit("its configuration is not in this file")
+        raise CannotEditError("its configuration is not in this file")
     text = content.source.text.content
     for path, value in values_at.items():
         text = _changed(text, place, place.config(text), (_put(place.config(text), path, value),))
@@ -94,7 +94,7 @@ def _rewrite(
         config = place.config(text)
         found = tuple(steps(config, old, new))
         changed = _changed(text, place, config, tuple(_edits(found, keep_defaults)))
-    except (CannotEdit, Unreadable) as error:
+    except (CannotEditError, Unreadable) as error:
         return text, Rewritten(title, old, found, str(error))
     return changed, Rewritten(title, old, found)
 
@@ -103,7 +103,7 @@ def _changed(text: str, place: Place, config: Config, edits: tuple[Edit, ...]) -
     for edit in edits:
         text = place.apply(text, edit)
     if place.config(text) != edited(config, edits):
-        raise CannotEdit("the rewritten text would not say what was meant")
+        raise CannotEditError("the rewritten text would not say what was meant")
     return text
 
 
@@ -139,12 +139,12 @@ class _InDocument:
     def config(self, text: str) -> Config:
         item = self._item(text)
         if item.problems:
-            raise CannotEdit("its text has errors; see dsjob validate")
+            raise CannotEditError("its text has errors; see dsjob validate")
         config: Any = plain(item.root)
         for key in self.prefix:
             config = config[key]
         if not isinstance(config, dict):
-            raise CannotEdit(f"{'.'.join(self.prefix)} is not an object")
+            raise CannotEditError(f"{'.'.join(self.prefix)} is not an object")
         return cast(Config, config)
 
     def apply(self, text: str, edit: Edit) -> str:
@@ -167,14 +167,14 @@ class _InConfigMap:
     def config(self, text: str) -> Config:
         document = self._embedded(text).document
         if document is None or document.problems or document.root.members is None:
-            raise CannotEdit(f"{self.key} of ConfigMap {self.config_map} has errors; see dsjob validate")
+            raise CannotEditError(f"{self.key} of ConfigMap {self.config_map} has errors; see dsjob validate")
         return plain(document.root)
 
     def apply(self, text: str, edit: Edit) -> str:
         embedded = self._embedded(text)
         block, document = embedded.block(), embedded.document
         if block is None or document is None:
-            raise CannotEdit(f"{self.key} of ConfigMap {self.config_map} is not a block after |")
+            raise CannotEditError(f"{self.key} of ConfigMap {self.config_map} is not a block after |")
         first, indent = block
         begin = embedded.text.start(first)
         old = embedded.content.rstrip("\n")
@@ -188,5 +188,5 @@ class _InConfigMap:
         data = data_of(content, self.namespace, self.config_map)
         member = (data.members or {}).get(self.key) if data is not None else None
         if member is None:
-            raise CannotEdit(f"ConfigMap {self.config_map} has no key {self.key}")
+            raise CannotEditError(f"ConfigMap {self.config_map} has no key {self.key}")
         return embed(content.source.text, member)

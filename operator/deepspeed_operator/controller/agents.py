@@ -33,18 +33,18 @@ class Agents:
     async def close(self) -> None:
         await self._session.close()
 
-    async def read(self, job: DeepSpeedJob, asked: ReadAgent) -> AgentReport | None:
+    async def read(self, job: DeepSpeedJob, question: ReadAgent) -> AgentReport | None:
         """Return what the agent tells; None if there is no answer, which is an answer: it would not be essential."""
-        host = f"[{asked.address}]" if ":" in asked.address else asked.address
+        host = f"[{question.address}]" if ":" in question.address else question.address
         uid = job.metadata.uid
-        headers = {"Authorization": f"Bearer {self._tokens.of(uid, asked.attempt)}"}
-        url = f"http://{host}:{asked.port}/state"
+        headers = {"Authorization": f"Bearer {self._tokens.of(uid, question.attempt)}"}
+        url = f"http://{host}:{question.port}/state"
         try:
             async with self._session.get(url, headers=headers, allow_redirects=False) as response:
                 if response.status != 200:
                     return None
                 state: Any = json.loads(await whole(response.content))
-            return report_of(state, uid, asked.attempt, now())
+            return report_of(state, uid, question.attempt, now())
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError):
             return None
 

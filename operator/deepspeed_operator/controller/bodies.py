@@ -38,4 +38,4 @@ class Bodies:
             if found:
                 spec = without_free_parts(spec)
             job = DeepSpeedJob.model_validate({**body, "spec": spec})
-            return job.lacking(found) if found else job, weight(spec) + weight(body.get("status"))
+            return job.without_excess(found) if found else job, weight(spec) + weight(body.get("status"))

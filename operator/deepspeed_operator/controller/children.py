@@ -81,7 +81,7 @@ async def ensure_secret(client: Client, job: DeepSpeedJob, memory: JobMemory, ma
             await client.create(SECRETS, namespace, manifest)
     except ApiError as error:
         if not error.already_exists:
-            raise refused(error) from error
+            raise refusal_of(error) from error
     memory.ensured[identity] = Ensured("", steady())
 
 
@@ -91,7 +91,7 @@ async def _create(client: Client, job: DeepSpeedJob, resource: Resource, manifes
         await client.create(resource, job.metadata.namespace, manifest)
     except ApiError as error:
         if not error.already_exists:
-            raise refused(error) from error
+            raise refusal_of(error) from error
     else:
         return None
     live = await read(client, resource, job.metadata.namespace, manifest["metadata"]["name"])
@@ -119,7 +119,7 @@ async def _adjust(client: Client, job: DeepSpeedJob, resource: Resource, live: J
             except ApiError as error:
                 if error.conflict or error.not_found:
                     raise TryAgainSoonError(f"{resource.kind} {name} was changed meanwhile") from error
-                raise refused(error) from error
+                raise refusal_of(error) from error
 
 
 async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> None:
@@ -145,7 +145,7 @@ async def read(client: Client, resource: Resource, namespace: str, name: str, *,
         raise
 
 
-def refused(error: ApiError) -> Exception:
+def refusal_of(error: ApiError) -> Exception:
     """Turn the server's answer to a create into what it means for the attempt."""
     if error.namespace_terminating:
         return NamespaceTerminatingError(error.message)

@@ -5,7 +5,7 @@ import random
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.cache import JobCache, PodCache, job_key
-from deepspeed_operator.controller.children import RefusedError, TryAgainSoonError, read, refused
+from deepspeed_operator.controller.children import RefusedError, TryAgainSoonError, read, refusal_of
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
@@ -89,7 +89,7 @@ class PodCreation:
                     await self._adopt(job, pod)
                     return
                 if not error.conflict or conflicts == CONFLICTS - 1:
-                    raise refused(error) from error
+                    raise refusal_of(error) from error
                 await asyncio.sleep(0.05 * 2**conflicts * random.uniform(0.5, 1.5))  # noqa: S311 -- jitter
             else:
                 self._pods.put(pod_view({**pod, "metadata": created["metadata"]}, now()))

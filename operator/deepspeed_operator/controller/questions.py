@@ -94,9 +94,9 @@ class Questions:
             case DryRunPod():
                 answer = await self._dry_runs.ask(job.metadata.namespace, question)
                 memory.facts = replace(memory.facts, dry_run=answer)
-            case FindGpus(wanted):
-                kinds = wanted.kinds(await self._nodes.all())
-                memory.facts = replace(memory.facts, gpus=FoundGpus(wanted, kinds, now()))
+            case FindGpus(request):
+                kinds = request.kinds(await self._nodes.all())
+                memory.facts = replace(memory.facts, gpus=FoundGpus(request, kinds, now()))
             case ReadAgent(attempt):
                 before = memory.facts.agent
                 report = await self._agents.read(job, question)
@@ -135,22 +135,22 @@ class Questions:
         return frozenset(name for name, gone in zip(listed, absent, strict=True) if gone)
 
 
-async def corrected_plan(judges: Judges, job: DeepSpeedJob, asked: CorrectPlan) -> Corrected:
+async def corrected_plan(judges: Judges, job: DeepSpeedJob, question: CorrectPlan) -> Corrected:
     """Return the plan beside what was measured: a look at some dozens of alternatives may take a second."""
     try:
         return await judges.call(
-            job.metadata.namespace, corrected, asked.case, asked.nodes, asked.measured, asked.preflight
+            job.metadata.namespace, corrected, question.case, question.nodes, question.measured, question.preflight
         )
     except (ExceededError, FailedError) as error:
         # A job must come to its end whatever the planner thinks of it.
-        return Corrected(asked.measured, remarks=(f"the planner failed: {error}",))
+        return Corrected(question.measured, remarks=(f"the planner failed: {error}",))
 
 
-async def foreseen_plan(judges: Judges, job: DeepSpeedJob, asked: ForeseePlan) -> Foreseen | None:
+async def foreseen_plan(judges: Judges, job: DeepSpeedJob, question: ForeseePlan) -> Foreseen | None:
     """Return what a job will be like; None if the planner failed: it goes on without its word."""
     try:
         return await judges.call(
-            job.metadata.namespace, foreseen, asked.case, asked.nodes, asked.device, asked.preflight
+            job.metadata.namespace, foreseen, question.case, question.nodes, question.device, question.preflight
         )
     except (ExceededError, FailedError):
         return None

@@ -67,10 +67,10 @@ def prepare() -> None:
     judge({"train_micro_batch_size_per_gpu": 1}, JudgementContext(1))
 
 
-def foreseen_plan(asked: ForeseePlan) -> Foreseen | None:
+def foreseen_plan(question: ForeseePlan) -> Foreseen | None:
     """Return what a job will be like; None if the planner failed: a job begins without its word."""
     try:
-        return foreseen(asked.case, asked.nodes, asked.device, asked.preflight)
+        return foreseen(question.case, question.nodes, question.device, question.preflight)
     except MemoryError:
         raise
     except Exception:

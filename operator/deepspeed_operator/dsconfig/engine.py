@@ -26,7 +26,6 @@ _ONE_DTYPE_AT_STAGE_0: Final = (0, 18, 0)  # since then stage 0 accumulates in t
 _BF16_IN_BF16: Final = (0, 17, 6)  # since then stage 0 accumulates bf16 in bf16, too
 _FP16_ON_CPUS_AT_STAGE_0: Final = (0, 16, 0)  # since then where the CPU itself has it
 _GRADIENTS: Final = 2  # ZeRO stages that partition gradients begin here
-_LTD: Final = ("data_efficiency", "data_routing", "random_ltd")
 # Sections of which the engine needs these keys, if they are enabled.
 _NEEDED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("curriculum_learning",): ("min_difficulty", "max_difficulty", "schedule_type"),

@@ -14,9 +14,9 @@ def config_digest(config: Mapping[str, Any]) -> str:
     return f"sha256:{sha256(canonical.encode()).hexdigest()}"
 
 
-def short_digest(said: Mapping[str, Any]) -> str:
+def short_digest(content: Mapping[str, Any]) -> str:
     """Return what is enough of a digest to see that something has changed."""
-    return config_digest(said).removeprefix("sha256:")[:16]
+    return config_digest(content).removeprefix("sha256:")[:16]
 
 
 def template_digest(job: DeepSpeedJob) -> str:

@@ -122,7 +122,7 @@ class Gpus:
         found = {kind.device if kind.is_whole else None for kind in self.kinds}
         return found.pop() if len(found) == 1 else None
 
-    def told(self, memory: int) -> str:
+    def source_of(self, memory: int) -> str:
         """Return who says that a GPU has this memory, the smallest or the largest, and of which GPUs."""
         names = ", ".join(sorted({kind.name for kind in self.kinds} - {""}))
         of_several = "the smallest of " if memory == self.smallest else "the largest of "
@@ -131,7 +131,7 @@ class Gpus:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class GpuRequest:
     """By what a node is known on which a pod with `slots` of this resource may land."""
 
     demand: Demand
@@ -170,7 +170,7 @@ class Wanted:
         return Gpu(_mebibytes(memory) or _size(label, name), name)
 
 
-def wanted_gpus(spec: DeepSpeedJobSpec, default: str) -> Wanted | None:
+def gpu_request(spec: DeepSpeedJobSpec, default: str) -> GpuRequest | None:
     """Return by what the job's nodes are known, None where no label tells what a rank gets.
 
     `default`: the resource of a job whose template names no accelerator, or CPU.
@@ -178,7 +178,7 @@ def wanted_gpus(spec: DeepSpeedJobSpec, default: str) -> Wanted | None:
     resources = list(accelerator_limits(pod_template(spec))) or [default]
     if accelerator_of(spec, default) != ACCELERATORS[NVIDIA_GPU].name or len(resources) > 1:
         return None
-    return Wanted(pod_template(spec).demand, resources[0], world_of(spec).slots_per_node)
+    return GpuRequest(pod_template(spec).demand, resources[0], world_of(spec).slots_per_node)
 
 
 def declared_gpus(spec: DeepSpeedJobSpec, default: str) -> Gpus | None:
@@ -186,10 +186,10 @@ def declared_gpus(spec: DeepSpeedJobSpec, default: str) -> Gpus | None:
     said = bytes_of(spec.gpu_memory) if spec.gpu_memory is not None else None
     if said is not None:
         return Gpus((Gpu(said, ""),), Source.DECLARED)
-    wanted = wanted_gpus(spec, default)
-    if wanted is None:
+    request = gpu_request(spec, default)
+    if request is None:
         return None
-    memory = {Gpu(_mebibytes(value), "") for label, value in wanted.demand.labels() if label == wanted.memory_label}
+    memory = {Gpu(_mebibytes(value), "") for label, value in request.demand.labels() if label == request.memory_label}
     kinds = sorted(kind for kind in memory or demanded_gpus(spec, default) if kind.memory)
     return Gpus(tuple(kinds), Source.DECLARED) if kinds else None
 
@@ -199,10 +199,10 @@ def demanded_gpus(spec: DeepSpeedJobSpec, default: str) -> tuple[Gpu, ...]:
 
     One that no table knows has memory 0. A kind of machine that none knows names no GPU.
     """
-    wanted = wanted_gpus(spec, default)
-    if wanted is None or not wanted.is_whole:
+    request = gpu_request(spec, default)
+    if request is None or not request.is_whole:
         return ()
-    labels = ((label, name) for label, name in wanted.demand.labels() if label in _TABLES)
+    labels = ((label, name) for label, name in request.demand.labels() if label in _TABLES)
     kinds = {Gpu(_size(label, name), name) for label, name in labels if label != INSTANCE_TYPE or _size(label, name)}
     return tuple(sorted(kinds))
 

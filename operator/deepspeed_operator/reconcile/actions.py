@@ -9,7 +9,7 @@ from deepspeed_operator.api.status import DeepSpeedJobStatus
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
     from deepspeed_operator.job.data_sheets import Device
-    from deepspeed_operator.job.gpus import Wanted
+    from deepspeed_operator.job.gpus import GpuRequest
     from deepspeed_operator.plan.memory.case import Case, Missing
     from deepspeed_operator.plan.time.measured import Measured
     from deepspeed_operator.reconcile.observe.observed import (
@@ -62,12 +62,13 @@ class ReadConfigMap(Question["ConfigMapContent"]):
 class FindGpus(Question["FoundGpus"]):
     """Fill `facts.gpus` from the labels of all nodes; an answer that was read no later than `newer_than` is stale."""
 
-    wanted: "Wanted"
+    request: "GpuRequest"
     newer_than: datetime = field(compare=False)
 
     def answer_among(self, facts: "Facts") -> "FoundGpus | None":
         found = facts.gpus
-        return found if found is not None and found.wanted == self.wanted and found.read_at > self.newer_than else None
+        answers = found is not None and found.request == self.request and found.read_at > self.newer_than
+        return found if answers else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepspeed_operator.cli.edits import CannotEdit, edited_text
+from deepspeed_operator.cli.edits import CannotEditError, edited_text
 from deepspeed_operator.cli.kube_yaml import parse_yaml
 from deepspeed_operator.cli.sources import Format
 from deepspeed_operator.dsconfig.hjson import parse_hjson
@@ -65,7 +65,7 @@ def test_an_edit(form: Format, edit: Edit, before: str, after: str) -> None:
 
 def test_what_stands_elsewhere_is_not_edited() -> None:
     text = "x: &x {a: 1}\nb:\n  <<: *x\n  c: 1\n"
-    with pytest.raises(CannotEdit, match=r"b\.a stands elsewhere"):
+    with pytest.raises(CannotEditError, match=r"b\.a stands elsewhere"):
         done(text, YAML, Remove(("b", "a")))
 
 

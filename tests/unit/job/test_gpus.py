@@ -6,7 +6,7 @@ import pytest
 
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.job.accelerators import NVIDIA_GPU
-from deepspeed_operator.job.gpus import declared_gpus, wanted_gpus
+from deepspeed_operator.job.gpus import declared_gpus, gpu_request
 from deepspeed_operator.job.node_selection import LabelledNode
 
 PRODUCT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
@@ -22,9 +22,9 @@ def spec_of(limits: dict[str, Any] | None = None, selector: dict[str, str] | Non
 
 def kinds(labels: dict[str, str], limits: dict[str, Any] | None = None) -> list[tuple[str, int]]:
     """Return names and MiB of the GPUs of a node with these labels."""
-    wanted = wanted_gpus(spec_of(limits), NVIDIA_GPU)
-    assert wanted is not None
-    return [(kind.name, kind.memory // MIB) for kind in wanted.kinds([LabelledNode("node", labels)])]
+    request = gpu_request(spec_of(limits), NVIDIA_GPU)
+    assert request is not None
+    return [(kind.name, kind.memory // MIB) for kind in request.kinds([LabelledNode("node", labels)])]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_a_node_with_too_few_gpus_is_none_where_the_pod_may_land() -> None:
     "limits", [{"amd.com/gpu": 8}, {"nvidia.com/gpu": 0}, {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}]
 )
 def test_of_other_devices_nothing_is_asked(limits: dict[str, Any]) -> None:
-    assert wanted_gpus(spec_of(limits), NVIDIA_GPU) is None
+    assert gpu_request(spec_of(limits), NVIDIA_GPU) is None
 
 
 def test_labels_that_a_template_demands_need_no_node() -> None:
     found = declared_gpus(spec_of(selector={GKE: "nvidia-l4"}), NVIDIA_GPU)
     assert found is not None
-    assert (found.smallest // MIB, found.told(found.smallest)) == (23_034, "Declared: nvidia-l4")
+    assert (found.smallest // MIB, found.source_of(found.smallest)) == (23_034, "Declared: nvidia-l4")
     assert declared_gpus(spec_of(selector={"pool": "gpu"}), NVIDIA_GPU) is None
     assert declared_gpus(spec_of({"nvidia.com/mig-1g.5gb": 1}, {PRODUCT: "NVIDIA-A100-SXM4-40GB"}), NVIDIA_GPU) is None

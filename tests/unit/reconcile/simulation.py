@@ -184,9 +184,9 @@ class Simulation:
                 if content.text is not None:
                     content = replace(content, config_digest=digest_of(content.text))
                 self.facts = replace(self.facts, config_maps={**self.facts.config_maps, name: content})
-            case FindGpus(wanted):
+            case FindGpus(request):
                 self.node_reads += 1
-                self.facts = replace(self.facts, gpus=FoundGpus(wanted, wanted.kinds(self.nodes or ()), self.now))
+                self.facts = replace(self.facts, gpus=FoundGpus(request, request.kinds(self.nodes or ()), self.now))
             case JudgeRun(observed, digest):
                 self.judgements += 1
                 installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)

@@ -114,7 +114,7 @@ def plan_memory(case: Case | Missing, gpus: Gpus | None) -> MemoryFit | Missing:
         found = most
     else:
         found = replace(least, fit=Fit.UNKNOWN, open=(*least.open, "which of the GPUs its ranks get"))
-    return replace(found, source=gpus.told(found.capacity))
+    return replace(found, source=gpus.source_of(found.capacity))
 
 
 def pod_limit(spec: DeepSpeedJobSpec) -> int | None:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from deepspeed_operator.job.gpus import Gpus, declared_gpus, wanted_gpus
+from deepspeed_operator.job.gpus import Gpus, declared_gpus, gpu_request
 from deepspeed_operator.job.provenance import Source
 from deepspeed_operator.reconcile.actions import FindGpus
 from deepspeed_operator.reconcile.observe.observed import Observed
@@ -19,14 +19,14 @@ def known_gpus(observed: Observed, default: str) -> Gpus | None:
     """
     spec, found = observed.job.spec, observed.facts.gpus
     said = declared_gpus(spec, default)
-    if said is not None or found is None or found.wanted != wanted_gpus(spec, default) or not found.kinds:
+    if said is not None or found is None or found.request != gpu_request(spec, default) or not found.kinds:
         return said
     return Gpus(found.kinds, Source.NODE_LABELS)
 
 
 def nodes_question(observed: Observed, default: str) -> FindGpus | None:
     """Return the question whose answer known_gpus needs, None if spec says it or no node could."""
-    wanted = wanted_gpus(observed.job.spec, default)
-    if wanted is None or declared_gpus(observed.job.spec, default) is not None:
+    request = gpu_request(observed.job.spec, default)
+    if request is None or declared_gpus(observed.job.spec, default) is not None:
         return None
-    return FindGpus(wanted, observed.now - NODES_REREAD)
+    return FindGpus(request, observed.now - NODES_REREAD)

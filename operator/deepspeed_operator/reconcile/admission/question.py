@@ -92,7 +92,7 @@ def _digest(observed: Observed, installation: Installation) -> str:
         job.status.deepspeed_version,
         job.spec.model_dump_json(by_alias=True, exclude_none=True, exclude={"run_id", "suspend"}),
         {name: [known[name].keys, known[name].digest] for name in named_config_maps(job.spec)},
-        repr((gpus.wanted, gpus.kinds)) if gpus is not None else None,
+        repr((gpus.request, gpus.kinds)) if gpus is not None else None,
         nodes is None or nodes.answer_among(observed.facts) is not None,
     ]
     return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

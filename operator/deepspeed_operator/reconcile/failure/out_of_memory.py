@@ -41,28 +41,28 @@ def explained(observed: Observed, failure: Failure) -> Failure:
     return failure.model_copy(update={"message": f"{cause}. {hint}{newline}{log}"}) if hint else failure
 
 
-def out_of_memory(case: Case | Missing, said: str, gpus: Gpus | None) -> str:
+def out_of_memory(case: Case | Missing, words: str, gpus: Gpus | None) -> str:
     """Return what to say of a job that ended with PyTorch's words about a GPU's memory; nothing, if these are others.
 
     `gpus`: what is known of them where PyTorch does not say what one has.
     """
-    if isinstance(case, Missing) or not _OUT_OF_MEMORY.search(said):
+    if isinstance(case, Missing) or not _OUT_OF_MEMORY.search(words):
         return ""
-    capacity = _bytes(_CAPACITY, said) or (gpus.smallest if gpus is not None else 0)
+    capacity = _bytes(_CAPACITY, words) or (gpus.smallest if gpus is not None else 0)
     peak = case.memory.peak
     hint = f"Predicted: most memory in the {peak.name}, {peak.largest.what} {gib(peak.largest.size)}"
     if not capacity:
         return hint
     # What was there when it failed, and what it failed to get: at least so much is needed, whatever was predicted.
-    remedy = smallest_change(case, capacity, _bytes(_ALLOCATED, said) + _bytes(_TRIED, said))
+    remedy = smallest_change(case, capacity, _bytes(_ALLOCATED, words) + _bytes(_TRIED, words))
     # Scaled by what was measured, it is nearer than a prediction's error.
     return (
         f"{hint}; the smallest change that fits: {remedy.change}" if remedy else f"{hint}; no change that is known fits"
     )
 
 
-def _bytes(pattern: re.Pattern[str], said: str) -> int:
-    found = pattern.search(said)
+def _bytes(pattern: re.Pattern[str], words: str) -> int:
+    found = pattern.search(words)
     return round(float(found[1]) * _UNITS[found[2]]) if found else 0
 
 

@@ -15,7 +15,7 @@ from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
-    from deepspeed_operator.job.gpus import Gpu, Wanted
+    from deepspeed_operator.job.gpus import Gpu, GpuRequest
     from deepspeed_operator.plan.advice.forecast import Foreseen
     from deepspeed_operator.plan.advice.recalibration import Corrected
     from deepspeed_operator.plan.time.measured import Measured
@@ -66,7 +66,7 @@ def content_of(data: Mapping[str, str] | None, key: str | None, read_at: datetim
 class FoundGpus:
     """The kinds of GPUs on nodes where such pods may land, the smallest first; none where nodes may not be read."""
 
-    wanted: "Wanted"
+    request: "GpuRequest"
     kinds: "tuple[Gpu, ...]"
     read_at: datetime
 
