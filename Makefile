@@ -27,7 +27,7 @@ help: ## This list.
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: $(SYNCED) ## Train on two nodes from examples/quickstart.yaml. CLUSTER=current OPERATOR_IMAGE= WORKER_IMAGE= uses your cluster.
-	$(python) -m dev.demo
+	$(PYTHON) -m dev.demo
 
 # $(call timed,NAME,COMMAND) notes how long a part of `make test` took, for the table at its end.
 timed = SECONDS=0; $(2); printf '%s\t%s\n' '$(1)' $$SECONDS >> $(DSJ_TIMING)

@@ -2,13 +2,13 @@
 NODES ?= 2
 
 cluster: $(SYNCED) ## Bring up this machine's Kubernetes (NODES=2), as the tests and the demonstration use it.
-	$(python) -m dev.cluster up --nodes $(NODES)
+	$(PYTHON) -m dev.cluster up --nodes $(NODES)
 
 cluster-down: $(SYNCED) ## Take it down; programs and images stay in the cache.
-	$(python) -m dev.cluster down
+	$(PYTHON) -m dev.cluster down
 
 cluster-build: $(SYNCED) ## Build its programs from Go modules.
-	$(python) -m dev.cluster build
+	$(PYTHON) -m dev.cluster build
 
 pod-fields: $(SYNCED) ## Write the fields of a pod again, by which dsjob knows misspelt ones, from Kubernetes' OpenAPI document.
 	$(PYTHON) -m dev.cluster.pod_fields
