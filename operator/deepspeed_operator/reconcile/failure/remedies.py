@@ -48,7 +48,7 @@ _KNOWN: Final = (
 )
 
 
-def remedy(reason: str, words: str, again: str = "run again with another spec.runId") -> str:
+def remedy(reason: str, words: str, again: str = "set a new spec.runId to run it again") -> str:
     """Return what to do after a failure for this reason, told in these words; `again` is how to run again."""
     for pattern, advice in _KNOWN:
         found = pattern.search(words)

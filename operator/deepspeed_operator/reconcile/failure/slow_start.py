@@ -69,7 +69,7 @@ def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
     }
     if refused:
         told = "; ".join(f"pod {name}: {why}" for name, why in refused.items())
-        words = f"all pods run, but the agent of rank 0 refuses {told}. Run again with another spec.runId."
+        words = f"all pods run, but the agent of rank 0 refuses {told}. Set a new spec.runId to run it again."
         return Verdict(State.STARTING, Reason.WAITING_FOR_PEERS, words)
     absent = [f"{pod.name} on node {pod.node}" for pod in late]
     if not absent:

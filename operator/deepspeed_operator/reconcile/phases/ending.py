@@ -42,7 +42,8 @@ def result_of(gang: Gang, failure: Failure | None) -> Verdict:
     if failure is not None:
         return Verdict(State.FAILED, failure.reason, headline(failure))
     pods = "The pod" if gang.nodes == 1 else f"All {gang.nodes} pods"
-    return Verdict(State.COMPLETE, Reason.COMPLETED, f"{pods} ended with success. Another spec.runId runs it again.")
+    words = f"{pods} ended with success. Set a new spec.runId to run it again."
+    return Verdict(State.COMPLETE, Reason.COMPLETED, words)
 
 
 def _end_run(observed: Observed, gang: Gang, draft: StatusDraft) -> Outcome:

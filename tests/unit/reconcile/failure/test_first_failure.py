@@ -16,7 +16,8 @@ def test_what_to_do_next_follows_the_cause_after_one_full_stop(last_words: str) 
     simulation.end(1, 1, agent_says(0, 0, 1, signature=last_words))
     simulation.settle()
     assert (
-        "ValueError: no data. Correct the cause, then run again" in simulation.condition(ConditionType.FAILED).message
+        "ValueError: no data. Correct the cause, then set a new spec.runId to run it again."
+        in simulation.condition(ConditionType.FAILED).message
     )
 
 

@@ -195,7 +195,7 @@ def test_peers_that_rank_0s_agent_refuses_are_named_with_the_reason() -> None:
     said = simulation.condition(ConditionType.RUNNING)
     assert said.reason == "WaitingForPeers"
     assert "the agent of rank 0 refuses pod pretrain-1-2 on node" in said.message
-    assert "attempt 1; here is attempt 2. Run again with another spec.runId." in said.message
+    assert "attempt 1; here is attempt 2. Set a new spec.runId to run it again." in said.message
     assert "somebody else" not in said.message
 
 
