@@ -40,7 +40,7 @@ def devices(environ: Mapping[str, str]) -> list[str]:
     return [] if _NONE & set(listed[:1]) else listed
 
 
-def divided(world: World, visible: list[str]) -> list[str] | None:
+def divide_devices(world: World, visible: list[str]) -> list[str] | None:
     """Return each node's CUDA_VISIBLE_DEVICES; None where nothing needs to be divided."""
     if world.nodes == 1 or not visible:
         return None

@@ -15,13 +15,13 @@ from deepspeed_operator.api.status import State
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.api.untyped import Json, object_at, objects_at
 from deepspeed_operator.cli.agents import LocalAgents, state_of
-from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devices, divided
+from deepspeed_operator.cli.machine import DEVICES, Directory, accelerator, devices, divide_devices
 from deepspeed_operator.cli.paint import Colour, painted
 from deepspeed_operator.dsconfig.wording import plural
 from deepspeed_operator.job.accelerators import CPU, accelerator_of, default_resource
 from deepspeed_operator.job.gpus import declared_gpus
 from deepspeed_operator.job.units import gib
-from deepspeed_operator.plan.advice.recalibration import as_run, corrected
+from deepspeed_operator.plan.advice.recalibration import as_run, correct_plan
 from deepspeed_operator.plan.memory.case import Case, Missing, case_of
 from deepspeed_operator.plan.time.measured import Measured
 from deepspeed_operator.reconcile.admission.judge import Judgement
@@ -72,7 +72,7 @@ def _environments(attempt: Attempt, directory: Directory) -> list[dict[str, str]
     declared, others = variables(attempt)
     inherited = {**declared, **os.environ}
     here = accelerator(inherited, accelerator_of(spec, default_resource(world)))
-    shares = divided(world, devices(inherited)) if here != CPU else None
+    shares = divide_devices(world, devices(inherited)) if here != CPU else None
     if left := ignored(spec):
         _note(f"ignored, as there is no pod: {', '.join(left)}")
     if others:
@@ -167,7 +167,7 @@ class _Live:
         if measured is None or self._has_plan:
             return
         self._has_plan = True
-        found = corrected(self.case(measured), self._attempt.world.nodes, measured, self._preflight)
+        found = correct_plan(self.case(measured), self._attempt.world.nodes, measured, self._preflight)
         _note(f"  first steps: {_plan_words(plan_status(found))}")
         if better := advice(found, "spec.dsConfig"):
             _note(f"{painted('advice', 'green')}: {better}")

@@ -20,8 +20,8 @@ from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.controller.verdicts import Verdicts
 from deepspeed_operator.job.installation import Installation
-from deepspeed_operator.plan.advice.forecast import Foreseen, foreseen
-from deepspeed_operator.plan.advice.recalibration import Corrected, corrected
+from deepspeed_operator.plan.advice.forecast import Foreseen, foresee
+from deepspeed_operator.plan.advice.recalibration import Corrected, correct_plan
 from deepspeed_operator.reconcile.actions import (
     ConfirmMissing,
     CorrectPlan,
@@ -139,7 +139,7 @@ async def corrected_plan(judges: Judges, job: DeepSpeedJob, question: CorrectPla
     """Return the plan beside what was measured: a look at some dozens of alternatives may take a second."""
     try:
         return await judges.call(
-            job.metadata.namespace, corrected, question.case, question.nodes, question.measured, question.preflight
+            job.metadata.namespace, correct_plan, question.case, question.nodes, question.measured, question.preflight
         )
     except (ExceededError, FailedError) as error:
         # A job must come to its end whatever the planner thinks of it.
@@ -150,7 +150,7 @@ async def foreseen_plan(judges: Judges, job: DeepSpeedJob, question: ForeseePlan
     """Return what a job will be like; None if the planner failed: it goes on without its word."""
     try:
         return await judges.call(
-            job.metadata.namespace, foreseen, question.case, question.nodes, question.device, question.preflight
+            job.metadata.namespace, foresee, question.case, question.nodes, question.device, question.preflight
         )
     except (ExceededError, FailedError):
         return None

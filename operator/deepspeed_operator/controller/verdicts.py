@@ -11,7 +11,7 @@ from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.judges import ExceededError, Judges
 from deepspeed_operator.dsconfig.judgement import JudgementContext, judge
 from deepspeed_operator.job.installation import Installation
-from deepspeed_operator.plan.advice.forecast import Foreseen, foreseen
+from deepspeed_operator.plan.advice.forecast import Foreseen, foresee
 from deepspeed_operator.reconcile.actions import ForeseePlan, JudgeRun
 from deepspeed_operator.reconcile.admission.question import judge_run
 from deepspeed_operator.reconcile.observe.observed import JudgedRun, SetAside
@@ -70,7 +70,7 @@ def prepare() -> None:
 def foreseen_plan(question: ForeseePlan) -> Foreseen | None:
     """Return what a job will be like; None if the planner failed: a job begins without its word."""
     try:
-        return foreseen(question.case, question.nodes, question.device, question.preflight)
+        return foresee(question.case, question.nodes, question.device, question.preflight)
     except MemoryError:
         raise
     except Exception:

@@ -151,7 +151,7 @@ class ForeseePlan(Question["ForeseenPlan"]):
 
     def answer_among(self, facts: "Facts") -> "ForeseenPlan | None":
         known = facts.foreseen
-        return known if known is not None and known.asked == self else None
+        return known if known is not None and known.question == self else None
 
 
 @dataclass(frozen=True, slots=True)

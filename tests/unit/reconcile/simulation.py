@@ -11,8 +11,8 @@ from deepspeed_operator.api.status import Condition, ConditionType, State
 from deepspeed_operator.job.accelerators import NVIDIA_GPU
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.node_selection import LabelledNode
-from deepspeed_operator.plan.advice.forecast import Foreseen, foreseen
-from deepspeed_operator.plan.advice.recalibration import corrected
+from deepspeed_operator.plan.advice.forecast import Foreseen, foresee
+from deepspeed_operator.plan.advice.recalibration import correct_plan
 from deepspeed_operator.reconcile.actions import (
     Action,
     ConfirmMissing,
@@ -204,7 +204,7 @@ class Simulation:
                 self.facts = replace(self.facts, agent=replace(said, read_at=self.now, early=early))
                 self.reads.append(self.now)
             case CorrectPlan(attempt, case, nodes, measured, preflight):
-                found = CorrectedPlan(attempt, sent(corrected(*sent((case, nodes, measured, preflight)))))
+                found = CorrectedPlan(attempt, sent(correct_plan(*sent((case, nodes, measured, preflight)))))
                 self.facts = replace(self.facts, corrected=found)
                 self.corrections += 1
             case ForeseePlan():
@@ -256,7 +256,7 @@ class Simulation:
 
     def _foresee(self, asked: ForeseePlan) -> Foreseen:
         self.foresights += 1
-        return sent(foreseen(*sent((asked.case, asked.nodes, asked.device, asked.preflight))))
+        return sent(foresee(*sent((asked.case, asked.nodes, asked.device, asked.preflight))))
 
     def _create(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]

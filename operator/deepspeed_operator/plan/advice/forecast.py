@@ -29,7 +29,7 @@ def can_foresee(case: Case, nodes: int, preflight: int | None) -> bool:
     return whole and (nodes == 1 or bool(preflight))
 
 
-def foreseen(case: Case, nodes: int, device: Device, preflight: int | None = None) -> Foreseen:
+def foresee(case: Case, nodes: int, device: Device, preflight: int | None = None) -> Foreseen:
     """Return what is told of a job that can be foreseen; of alternatives, those that fit under any assumption."""
     links = measured_links(preflight, nodes, device) if preflight else Links(Bandwidth(device.interconnect), None)
     tokens = case.model.usage.sequence or 1

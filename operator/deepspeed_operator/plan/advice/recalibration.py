@@ -64,7 +64,7 @@ def as_run(config: Mapping[str, Any], batch: Batch | None, measured: Measured) -
     return filled, known.model_copy(update={"micro_per_gpu": micro, "accumulation": accumulation})
 
 
-def corrected(case: Case | Missing, nodes: int, measured: Measured, preflight: float | None = None) -> Corrected:
+def correct_plan(case: Case | Missing, nodes: int, measured: Measured, preflight: float | None = None) -> Corrected:
     """Return what the first steps of a job on so many nodes tell beside its plan.
 
     `preflight`: bytes a second of bus bandwidth, of which the network's part is told if the ranks measured no

@@ -146,7 +146,7 @@ class CorrectedPlan:
 class ForeseenPlan:
     """What a job will be like, as far as its GPUs' data sheet tells; None where the planner failed."""
 
-    asked: "ForeseePlan"
+    question: "ForeseePlan"
     foreseen: "Foreseen | None"
 
 

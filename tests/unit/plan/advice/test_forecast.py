@@ -7,7 +7,7 @@ import pytest
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.job.data_sheets import DEVICES
 from deepspeed_operator.plan.advice.candidates import changed
-from deepspeed_operator.plan.advice.forecast import foreseen
+from deepspeed_operator.plan.advice.forecast import foresee
 from deepspeed_operator.plan.memory.case import Case
 from deepspeed_operator.plan.model.architecture import Usage
 from deepspeed_operator.plan.model.hugging_face import from_hugging_face
@@ -28,7 +28,7 @@ def case_of(fabric: str, name: str) -> Case:
 @pytest.mark.parametrize(("fabric", "name"), MEASURED)
 def test_a_step_inside_a_node_is_foreseen_by_the_data_sheet(fabric: str, name: str) -> None:
     case = case_of(fabric, name)
-    found = foreseen(case, 1, DEVICE)
+    found = foresee(case, 1, DEVICE)
     assert found.time is not None
     assert found.time.seconds == pytest.approx(measured_steps(fabric)[key(dict(case.config))], rel=0.3)
 
@@ -37,7 +37,7 @@ def test_an_advice_before_a_run_gains_about_what_was_measured() -> None:
     gains: list[tuple[float, float]] = []
     for fabric, name in MEASURED:
         case, steps = case_of(fabric, name), measured_steps(fabric)
-        best = foreseen(case, 1, DEVICE).best
+        best = foresee(case, 1, DEVICE).best
         then = steps.get(key(changed(case.config, best.change))) if best is not None else None
         if best is not None and then is not None:
             gains.append((best.gain or 0, steps[key(dict(case.config))] / then))

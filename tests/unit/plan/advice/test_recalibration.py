@@ -17,7 +17,7 @@ from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.job.data_sheets import DEVICES
 from deepspeed_operator.plan.advice.alternatives import Circumstances, plan_of
 from deepspeed_operator.plan.advice.candidates import changed
-from deepspeed_operator.plan.advice.recalibration import FASTER, Corrected, corrected, split
+from deepspeed_operator.plan.advice.recalibration import FASTER, Corrected, correct_plan, split
 from deepspeed_operator.plan.memory.case import Case
 from deepspeed_operator.plan.model.architecture import Usage
 from deepspeed_operator.plan.model.hugging_face import from_hugging_face
@@ -75,7 +75,7 @@ def first_steps(name: str, fabric: str, **said: Any) -> tuple[dict[str, Any], Co
         "deviceMemory": MEMORY[line["gpu"]],
         "peakMemory": case.memory.size,
     }
-    return config, corrected(case, line["nodes"], Measured.model_validate({**given, **said}))
+    return config, correct_plan(case, line["nodes"], Measured.model_validate({**given, **said}))
 
 
 def all_reduce(fabric: str) -> dict[str, Any]:
