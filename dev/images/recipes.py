@@ -82,7 +82,10 @@ def operator(base: str = "") -> Recipe:
         containerfile=_IMAGES / "operator" / "Containerfile",
         context=ROOT,
         bases={"BASE": Public(base) if base else PYTHON},
-        inputs=tuple(ROOT / name for name in ("pyproject.toml", "uv.lock", "README.md", "LICENSE", "operator")),
+        inputs=tuple(
+            ROOT / name
+            for name in ("images/operator/build.txt", "pyproject.toml", "uv.lock", "README.md", "LICENSE", "operator")
+        ),
         arguments={} if base else {"BUILD_PACKAGES": "python3-pip"},
         ignorefile=_IMAGES / "operator" / "Containerfile.dockerignore",
     )
@@ -98,7 +101,9 @@ def worker(base: str = "", build_base: str = "") -> Recipe:
         bases={"BASE": Public(base), "BUILD_BASE": Public(build_base or base)}
         if base
         else {"BASE": TORCH, "BUILD_BASE": TORCH},
-        inputs=tuple(_IMAGES / "worker" / name for name in ("portable-cxx", "without_libuv.py")),
+        inputs=tuple(
+            _IMAGES / "worker" / name for name in ("build.txt", "portable-cxx", "requirements.txt", "without_libuv.py")
+        ),
         arguments={} if base else {"BUILD_PACKAGES": headers, "ACCELERATOR": "cpu"},
     )
 

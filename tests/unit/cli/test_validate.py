@@ -64,7 +64,7 @@ def test_what_depends_on_a_script_that_nobody_has_seen_is_advice() -> None:
 def test_a_job_without_an_image_has_the_worker_images_deepspeed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     version = judged("-", stdin=JOB)["documents"][0]["deepspeedVersion"]
-    assert f"deepspeed=={version}" in project["project"]["optional-dependencies"]["worker"]
+    assert f"deepspeed=={version}" in project["dependency-groups"]["worker"]
     (document,) = judged("-", stdin=f"{JOB}  image: registry.example.com/own:1\n")["documents"]
     assert document["deepspeedVersion"] is None
 
