@@ -11,8 +11,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 def agent_archive() -> str:
     """Return the agent's modules as a zip archive in base64: the same bytes for the same modules.
 
-    At most 80 KB, of the 1 MiB that a ConfigMap holds beside a hostfile of 10,000 nodes: a quarter of it reads NCCL's
-    report and measures the network, which no image brings along.
+    At most 128 KiB, of the 1 MiB that a ConfigMap holds beside a hostfile of 10,000 nodes.
     """
     directory = files("deepspeed_operator").joinpath("agent")
     modules = [each for each in directory.iterdir() if each.name.endswith(".py") and each.name != "__init__.py"]

@@ -110,7 +110,7 @@ def test_a_job_applied_again_runs_its_own_document_though_a_pod_holds_its_predec
         namespace.cluster.kubectl("wait", "-n", namespace.name, f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
     namespace.delete("anew", "--cascade=foreground", "--wait=true")
 
-    reads = "import json; print(json.load(open('/etc/deepspeed-operator/plan.json'))['uid'])"
+    reads = "import json; print(json.load(open('/etc/deepspeed-operator/launch.json'))['uid'])"
     namespace.apply(ranks("anew", plain, training={"script": None, "files": None, "command": ["python3", "-c", reads]}))
     uid = namespace.completed("anew").body["metadata"]["uid"]
     assert [uid in namespace.log(f"anew-1-{index}") for index in (0, 1)] == [True, True]

@@ -30,10 +30,11 @@ def test_who_only_knows_the_uid_cannot_end_a_run(
     job = namespace.running("watched", 90)
     uid: str = job.body["metadata"]["uid"]
     first, second = (each["metadata"]["uid"] for each in namespace.pods("watched"))
-    cause = {"protocol": 1, "reason": "RankFailed", "signature": "a lie", "index": 1}
-    beat = {
-        "protocol": 1, "uid": uid, "attempt": 1, "index": 1, "pod": "watched-1-1", "podUid": second, "node": "n",
-        "phase": "Stopping", "cause": cause, "wait": False, "transport": None,
+    cause = {"protocol": 2, "reason": "RankFailed", "signature": "a lie", "index": 1}
+    heartbeat: dict[str, Any] = {
+        "protocol": 2, "uid": uid, "attempt": 1, "round": 1, "index": 1, "pod": "watched-1-1", "podUid": second,
+        "node": "n", "phase": "Stopping", "cause": cause, "left": None, "addresses": [], "wait": False,
+        "transport": None, "world": None,
     }  # fmt: skip
 
     def call(method: str, path: str, body: str, token: str = "") -> tuple[int, Any]:
@@ -43,7 +44,7 @@ def test_who_only_knows_the_uid_cannot_end_a_run(
         status, _, answer = said.partition(" ")
         return int(status), json.loads(answer)
 
-    assert call("POST", "/beat", json.dumps(beat))[0] == 403
+    assert call("POST", "/heartbeat", json.dumps(heartbeat))[0] == 403
     assert call("GET", "/state", "") == (200, {"phase": "Running"})
     status, state = call("GET", "/state", "", TOKEN)
     assert (status, state["job"], state["hosts"]) == (200, "watched", {"expected": 2, "registered": 2})

@@ -1,4 +1,4 @@
-"""Addresses in what gloo, NCCL and torch's stores say of a lost peer: a person knows ranks and pods."""
+"""Addresses in what gloo, NCCL and torch's stores print about a lost peer: a person knows ranks and pods."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _ADDRESS = re.compile(
 
 def own_addresses() -> list[str]:
     """Of all interfaces of this pod but the loopback: the ranks may use another one than the agent."""
-    found: list[str] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    addresses: list[str] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has no IPv4 address
-                answer = fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                found.append(socket.inet_ntoa(answer[20:24]))
+                reply = fcntl.ioctl(sock, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                addresses.append(socket.inet_ntoa(reply[20:24]))
     with contextlib.suppress(OSError), open(INET6, encoding="ascii") as file:
-        found += [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0])) for line in file]
-    return [address for address in found if not address.startswith("127.") and address != "::1"][:MOST]
+        addresses += [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0])) for line in file]
+    return [address for address in addresses if not address.startswith("127.") and address != "::1"][:MOST]
 
 
-def named(text: str, owners: Mapping[str, str]) -> str:
-    """The text with what the owners are called for their addresses, ports included."""
+def name_addresses(text: str, owners: Mapping[str, str]) -> str:
+    """The text with the owners' names in place of their addresses, ports included."""
 
     def name(match: re.Match[str]) -> str:
         owner = owners.get(canonical(match["address"]))
@@ -52,8 +52,8 @@ def owners(pods: Iterable[tuple[str, str, Iterable[str]]]) -> dict[str, str]:
         for address in map(canonical, addresses):
             names.setdefault(address, set()).add(name)
             nodes.setdefault(address, set()).add(f"node {node}")
-    found = {address: names[address] if len(names[address]) == 1 else nodes[address] for address in names}
-    return {address: called.pop() for address, called in found.items() if len(called) == 1}
+    owned = {address: names[address] if len(names[address]) == 1 else nodes[address] for address in names}
+    return {address: owner.pop() for address, owner in owned.items() if len(owner) == 1}
 
 
 def canonical(address: str) -> str:

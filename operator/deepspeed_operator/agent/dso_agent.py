@@ -1,4 +1,4 @@
-"""One pod's part of the gang, from the first call to rank 0 until the ranks' result is the gang's result."""
+"""One pod's part of the gang, from its first heartbeat until the ranks' result is the gang's result."""
 
 from __future__ import annotations
 
@@ -7,253 +7,188 @@ import os
 import queue
 import signal
 import time
-import traceback
-from typing import Any, Callable
+from typing import Callable
 
 import dso_preflight
-from dso_bandwidth import LIMIT_SECONDS, Sweep
-from dso_cause import ending, exit_code, message, write_message
-from dso_gang import SETTLE_SECONDS, Gang
+from dso_cause import ending, exit_code
 from dso_home import settle
-from dso_http import YOUNG, Answer, Server, allow_files, listen
-from dso_link import TELL_SECONDS, Link
-from dso_measure import Measure
-from dso_output import Output
-from dso_plan import PROTOCOL, Cause, Failure, Plan, load
-from dso_ranks import Child, Ranks, specs
+from dso_http import YOUNG, Server, allow_files, listen
+from dso_launch import PROTOCOL, Cause, LaunchDocument, RunFailedError, load
+from dso_member import INSIST_SECONDS
+from dso_message import message, write_message
+from dso_pod import Pod
+from dso_processes import Child
+from dso_round import Round
+from dso_service import Service
 from dso_stuck import stuck
-from dso_symptom import WITHIN_PREFLIGHT, is_secondary
-from dso_transport import Source, Watch, brief
+from dso_symptom import WITHIN_PREFLIGHT
 from dso_world import of_pod
 
 KILL_AFTER_SECONDS = 3.0
-STRANGER = "it does not know the token of the attempt that runs here"
 UNKILLABLE_AFTER_SECONDS = 10.0  # of SIGKILLs; the kernel takes some to free a rank's memory
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Agent:
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.hold = plan.beat
-        self.token = plan.token
-        self.started = time.monotonic()
+    """Plays the pod's part. All of it happens in the main thread, which waits for events.
+
+    An event is the number of a signal, or None for news from the hub. The threads of the HTTP service, of the member,
+    of the output and of the transport's report run beside it.
+    """
+
+    def __init__(self, launch: LaunchDocument) -> None:
+        self.launch = launch
         self.events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self.link = Link(plan, lambda: self.events.put(None))
-        self.watch = Watch(Source(os.environ), self.link.report_transport)
-        self.measured = Measure(plan)
-        self.output = Output(self.watch.sniff)
-        self.ranks = Ranks(plan, self.output)
-        self.gang = Gang(plan, self.started) if plan.index == 0 else None
-        self.probe: dso_preflight.Probe | None = None
-        self.phase = "Waiting"
-        self.warnings: list[str] = []
-        self.seen_version = 0
-        self.suspect: tuple[float, Cause] | None = None
-        self.failed: Child | None = None  # or the first that left
-        self.bandwidth: int | None = None
+        self.pod = Pod(launch, lambda: self.events.put(None))
+        self.member, self.hub = self.pod.member, self.pod.hub
         self.terminated_by = 0
-        self.stuck: Cause | None = None  # why the gang has ended where a process of this pod does not
 
-    # The HTTP thread
-
-    def probed(self) -> Answer:
-        undecided = self.phase in ("Waiting", "Preflight")
-        return None if undecided else (200 if self.phase == "Running" else 503, {"phase": self.phase})
-
-    def stranger(self, path: str, host: str) -> tuple[int, Any]:
-        if path in ("/livez", "/state"):
-            return 200, {"phase": self.phase}
-        if path == "/beat":
-            if self.gang:
-                self.gang.note_refusal(host, STRANGER, time.monotonic())
-            return 403, {"refused": STRANGER}
-        return 404, {"error": "no such path"}
-
-    def answer(self, path: str, body: dict[str, Any], host: str) -> Answer:
-        if path == "/beat" and self.gang:
-            status, reply = self.gang.beat(body, time.monotonic())
-            if "refused" in reply:
-                self.gang.note_refusal(host, reply["refused"], time.monotonic())
-            held = status == 200 and body["wait"] and not self.gang.is_news(body)
-            return None if held else (status, reply)
-        if path == "/state":
-            return 200, self.state()
-        return self.stranger(path, host)
-
-    def held(self, body: dict[str, Any], late: bool) -> Answer:
-        assert self.gang
-        return (200, self.gang.reply()) if late or self.gang.is_news(body) else None
-
-    def sent(self, body: dict[str, Any], answer: Any) -> None:
-        if self.gang and "finished" in answer:
-            self.gang.sent(body, answer)
-
-    def changed(self, now: float) -> bool:
-        if not self.gang:
-            return False
-        self.gang.check(now)
-        seen, self.seen_version = self.seen_version, self.gang.version
-        return seen != self.seen_version
-
-    def state(self) -> dict[str, Any]:
-        plan = self.plan
-        registered = len(self.gang.members) if self.gang else self.link.registered
-        missing = self.gang.missing()[:10] if self.gang else []
-        return {
-            "protocol": PROTOCOL,
-            "job": plan.job,
-            "uidDigest": plan.uid_digest,
-            "attempt": plan.attempt,
-            "index": plan.index,
-            "phase": self.phase,
-            "deepspeed": self.probe.version if self.probe else None,
-            "warnings": self.warnings,
-            "hosts": {"expected": plan.nodes, "registered": registered},
-            "missing": [plan.hosts[index] for index in missing],
-            "refused": self.gang.refused(time.monotonic()) if self.gang else {},
-            "ranks": self.ranks.states(),
-            "transport": self.transport(),
-            "measured": self.measured.found(),
-            "stuck": self.stuck,
-            "world": self.gang.world.told(over=self.phase == "Finished") if self.gang else None,
-        }
-
-    def transport(self) -> dict[str, Any] | None:
-        """The gang's; only rank 0's agent knows it."""
-        if not self.gang:
-            return None
-        over = self.watch.stepped or self.phase == "Finished"
-        found = self.gang.transport(over, self.watch.source.note)
-        return found if self.bandwidth is None else {**found, "busBandwidth": self.bandwidth}
-
-    # The main thread
+    @property
+    def round(self) -> Round:
+        return self.pod.round
 
     def run(self) -> int:
+        """The whole life; returns the code to exit with."""
         cause: Cause | None = None
         try:
-            self.train()
-        except Failure as failure:
-            cause = self.stop(failure.cause)
+            self.prepare()
+            self.play()
+        except RunFailedError as failed:
+            cause = self.stop(failed.cause)
         except Exception as error:
+            import traceback
+
             traceback.print_exc()
-            cause = self.stop(self.plan.cause("AgentError", f"{type(error).__name__}: {error}"))
-        self.phase = "Finished"
-        self.ranks.end()
-        self.write(cause)
-        self.wait_until_told()
+            cause = self.stop(self.launch.cause("AgentError", f"{type(error).__name__}: {error}"))
+        self.pod.phase = "Finished"
+        self.round.end()
+        self.pod.write_message(cause)
+        self.wait_until_informed()
         self.wait_until_released()
-        self.watch.end()
-        self.measured.end()
+        self.round.clear()
         return exit_code(cause)
 
-    def train(self) -> None:
-        plan = self.plan
+    def prepare(self) -> None:
+        """Serve, check what can be known before the ranks start, and register with the hub."""
+        launch = self.launch
         try:
             # Two calls of each peer, one of which stays open while it waits; strangers; and our own.
-            allow_files((2 * plan.nodes if self.gang else 0) + YOUNG + 256)
-            backlog = min(4096, plan.nodes + 128)
-            Server(listen(plan.hosts[plan.index], plan.agent_port, backlog), self).start()
+            allow_files((2 * launch.nodes if self.hub else 0) + YOUNG + 256)
+            backlog = min(4096, launch.nodes + 128)
+            Server(listen(launch.hosts[launch.index], launch.agent_port, backlog), Service(self.pod)).start()
         except OSError as error:
-            raise Failure(plan.cause("Preflight", f"agent port {plan.agent_port}: {error.strerror}")) from error
-        children = specs(plan, self.watch.source.environment)
-        self.measured.hook(children)
+            text = f"agent port {launch.agent_port}: {error.strerror}"
+            raise RunFailedError(launch.cause("Preflight", text)) from error
         try:
-            for warning in dso_preflight.check(plan):
-                self.warn(warning)
-            for warning in dso_preflight.check_world(plan, children):
-                self.warn(warning)
-            if plan.kind != "command" or dso_preflight.which(plan.python):
-                self.probe = dso_preflight.Probe(plan)
-            self.link.start()
-            self.wait(lambda: self.link.released, for_peers=True)
-            if plan.launcher == "DeepSpeed":
-                self.wait(lambda: not self.probe or self.probe.done)
-                if self.probe and self.probe.missing:
-                    raise Failure(plan.cause("Preflight", self.warnings[-1]))
-            self.watch.start()
-            if plan.preflight is not None:
-                self.measure()
-            self.ranks.start(children)
+            for warning in dso_preflight.check(launch):
+                self.pod.warn(warning)
+            for warning in dso_preflight.check_world(launch, self.round.specs):
+                self.pod.warn(warning)
+            if launch.kind != "command" or dso_preflight.which(launch.python):
+                self.pod.probe = dso_preflight.Probe(launch)
         except OSError as error:
-            raise Failure(plan.cause("Preflight", f"{error.strerror}: {error.filename}")) from error
-        self.phase = "Running"
-        self.wait(lambda: not self.ranks.running() and not self.suspect)
-        self.watch.poll()
-        self.look()
-        self.link.tell("Finished")
-        self.wait(lambda: self.link.finished)
+            raise self.cannot_start(error) from error
+        self.member.start()
 
-    def measure(self) -> None:
-        """The bandwidth preflight; raises Failure."""
-        plan = self.plan
-        if plan.nodes * plan.slots == 1:
-            self.warn("one rank has no network to measure: spec.network.preflight does nothing")
-            return
-        self.phase = "Preflight"
-        sweep = Sweep(plan, self.watch.source.environment)
+    def play(self) -> None:
+        """One round: returns when all ranks of all pods have ended with 0."""
+        launch = self.launch
+        self.wait(lambda: self.member.round == self.round.number, for_peers=True)
+        if launch.launcher == "DeepSpeed":
+            self.wait(lambda: not self.pod.probe or self.pod.probe.done)
+            if self.pod.probe and self.pod.probe.missing:
+                raise RunFailedError(launch.cause("Preflight", self.pod.warnings[-1]))
+        self.round.watch.start()
         try:
-            self.ranks.start(sweep.specs)
+            if launch.preflight is not None:
+                self.measure_bandwidth()
+            self.round.start(self.round.specs)
+        except OSError as error:
+            raise self.cannot_start(error) from error
+        self.pod.phase = "Running"
+        self.wait(lambda: self.round.finished)
+        self.round.watch.poll()
+        self.look()
+        self.member.report("Finished")
+        self.wait(lambda: self.member.finished)
+
+    def cannot_start(self, error: OSError) -> RunFailedError:
+        return RunFailedError(self.launch.cause("Preflight", f"{error.strerror}: {error.filename}"))
+
+    def measure_bandwidth(self) -> None:
+        """The bandwidth preflight; raises RunFailedError."""
+        launch, current = self.launch, self.round
+        if launch.nodes * launch.slots == 1:
+            self.pod.warn("one rank has no network to measure: spec.network.preflight does nothing")
+            return
+        from dso_bandwidth import LIMIT_SECONDS, BandwidthSweep
+
+        self.pod.phase = "Preflight"
+        sweep = BandwidthSweep(launch, current.number, current.watch.source.environment)
+        try:
+            current.start(sweep.specs)
             until = time.monotonic() + LIMIT_SECONDS
-            children = self.ranks.children
-            self.wait(lambda: not self.ranks.running() or any(c.code for c in children) or time.monotonic() > until)
+            processes = current.processes
+            children = processes.children
+            self.wait(lambda: not processes.running() or any(c.code for c in children) or time.monotonic() > until)
             done = next((local for local, child in enumerate(children) if child.code is not None), None)
-            found = sweep.result(done) if done is not None else None
+            result = sweep.result(done) if done is not None else None
             failed = next((child for child in children if child.code), None)
-            if found:
-                self.bandwidth = found["busBandwidth"]
-                if sweep.below_minimum(found):
-                    if self.gang is None:
+            if result:
+                current.bandwidth = result["busBandwidth"]
+                too_slow = sweep.below_minimum(result)
+                if too_slow:
+                    if self.hub is None:
                         # All measure the same; rank 0's agent also leaves the number for status.
-                        until = time.monotonic() + TELL_SECONDS
+                        until = time.monotonic() + INSIST_SECONDS
                         self.wait(lambda: time.monotonic() > until)
-                    raise Failure(plan.cause("PreflightFailed", sweep.below_minimum(found)))
+                    raise RunFailedError(launch.cause("PreflightFailed", too_slow))
             if failed:
-                cause = self.ranks.failure(failed)
+                cause = processes.failure(failed)
                 text = WITHIN_PREFLIGHT + (cause["signature"] or ending(cause))
-                raise Failure({**cause, "reason": "PreflightFailed", "signature": text[:300]})
-            if self.ranks.running():
-                raise Failure(plan.cause("PreflightFailed", f"the all-reduces did not end in {LIMIT_SECONDS:.0f} s"))
+                raise RunFailedError({**cause, "reason": "PreflightFailed", "signature": text[:300]})
+            if processes.running():
+                text = f"the all-reduces did not end in {LIMIT_SECONDS:.0f} s"
+                raise RunFailedError(launch.cause("PreflightFailed", text))
         finally:
             sweep.end()
-        self.ranks.end()
-        self.output = Output(self.watch.sniff)
-        self.ranks = Ranks(plan, self.output)
 
     def look(self) -> None:
         """At what the ranks have reported of their worlds and engines."""
-        reports = self.measured.news()
+        reports = self.round.hook.reports()
         if reports is not None:
-            self.link.report_world(of_pod(reports))
+            self.member.report_world(of_pod(reports))
 
     def wait(self, condition: Callable[[], bool], for_peers: bool = False) -> None:
-        """Until the condition holds; raises Failure for whatever ends the run before."""
+        """Until the condition holds; raises RunFailedError for whatever ends the run before."""
         while not condition():
             self.next_event(0.25)
             self.look()
-            if self.link.verdict:
-                raise Failure(self.link.verdict)
+            if self.member.cause:
+                raise RunFailedError(self.member.cause)
             if self.terminated_by:
                 text = f"stopped by {signal.Signals(self.terminated_by).name} from outside"
-                raise Failure(self.plan.cause("Terminated", text, signal=self.terminated_by))
+                raise RunFailedError(self.launch.cause("Terminated", text, signal=self.terminated_by))
             now = time.monotonic()
-            if self.suspect and (now > self.suspect[0] or (self.plan.nodes == 1 and not self.ranks.running())):
-                raise Failure(self.suspect[1])
+            outcome = self.round.outcome(now)
+            if outcome:
+                raise RunFailedError(outcome)
             if for_peers:
                 self.check_start(now)
-            elif self.link.released and now - self.link.contact > self.plan.fence:
-                raise Failure(self.hub_lost())
+            elif self.member.round is not None and now - self.member.contact > self.launch.fence:
+                raise RunFailedError(self.hub_lost())
 
     def check_start(self, now: float) -> None:
         # Rank 0's agent names who is missing; only a pod that does not reach it speaks for itself.
-        if now - self.started > self.plan.deadline and now - self.link.contact > self.plan.beat + 5:
-            reason, text = self.link.trouble
-            raise Failure(self.plan.cause(reason, text, 0))
+        launch = self.launch
+        if now - self.pod.started > launch.deadline and now - self.member.contact > launch.hold + 5:
+            reason, text = self.member.trouble
+            raise RunFailedError(launch.cause(reason, text, 0))
 
     def hub_lost(self) -> Cause:
-        plan, node = self.plan, self.link.hub_node
-        text = f"no sign of life from pod {plan.pod_of(0)} (host {plan.hosts[0]}) on node {node} for {plan.fence} s"
-        return {**plan.cause("PeerLost", text, 0), "node": node}
+        launch, node = self.launch, self.member.hub_node
+        host = f"pod {launch.pod_of(0)} (host {launch.hosts[0]}) on node {node}"
+        return {**launch.cause("PeerLost", f"no sign of life from {host} for {launch.fence} s", 0), "node": node}
 
     def next_event(self, timeout: float) -> None:
         try:
@@ -265,7 +200,7 @@ class Agent:
         self.reap()
 
     def reap(self) -> None:
-        """Of whatever child or orphan has ended; of ours, the first that failed is the cause."""
+        """Take the end of every child, and of every orphan that came to this process."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -274,75 +209,65 @@ class Agent:
             if pid == 0:
                 return
             code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            if self.probe and pid == self.probe.process.pid:
-                for warning in self.probe.reaped(code):
-                    self.warn(warning)
-            child = self.ranks.reaped(pid, code)
-            if child and self.phase == "Running":
+            if self.pod.probe and pid == self.pod.probe.process.pid:
+                for warning in self.pod.probe.reaped(code):
+                    self.pod.warn(warning)
+            child = self.round.processes.reaped(pid, code)
+            if child and self.pod.phase == "Running":
                 self.rank_ended(child)
 
     def rank_ended(self, child: Child) -> None:
-        if child.code == 0 and not self.link.left:
-            # Nothing is wrong with it, unless another rank fails for want of this one.
-            self.failed = self.failed or child
-            self.link.left = self.complete(self.plan.cause("RankLeft", "", rank=child.spec.rank, exitCode=0))
-            if self.ranks.running():
-                self.link.tell("Running")
-        elif child.code:
-            self.rank_failed(child)
-
-    def rank_failed(self, child: Child) -> None:
-        cause = self.complete(self.ranks.failure(child))
-        self.output.say(ending(cause))
-        if self.suspect and is_secondary(cause):
-            return
-        self.failed = child
-        self.link.tell("Stopping", cause)
-        # It may have failed only because another rank did, whose own report is still on the way.
-        if not is_secondary(cause):
-            raise Failure(cause)
-        self.suspect = (time.monotonic() + SETTLE_SECONDS, cause)
-
-    def complete(self, cause: Cause) -> Cause:
-        version = self.probe.version if self.probe else None
-        return {**cause, "deepspeed": version} if cause["index"] == self.plan.index else cause
+        failure = self.round.rank_ended(child)
+        if failure:
+            self.member.report("Stopping", self.pod.complete(failure))
+        elif self.round.left and not self.member.left:
+            self.member.left = self.pod.complete(self.round.left)
+            if self.round.processes.running():
+                self.member.report("Running")
 
     def stop(self, cause: Cause) -> Cause:
-        """Ends the ranks, tells the gang, and returns the cause that the gang agreed on."""
-        self.phase = "Stopping"
-        cause = self.complete(cause)
-        self.watch.poll()
+        """Ends the ranks, reports to the hub, and returns the cause that the gang agreed on."""
+        self.pod.phase = "Stopping"
+        cause = self.pod.complete(cause)
+        self.round.watch.poll()
         words = ending(cause) if cause["reason"] in ("RankFailed", "RankLeft") else cause["signature"]
-        self.output.say(f"stopping, {cause['reason']}: {words}")
-        self.write(cause)  # early: we may be killed before the end
-        if not self.link.verdict:
-            self.link.tell("Stopping", cause)
-        self.ranks.signal(signal.SIGTERM)
-        # A termination leaves the ranks their grace, so that they can save; a failure has nothing to save.
-        patience = max(2.0, self.plan.grace - 5) if cause["reason"] == "Terminated" else KILL_AFTER_SECONDS
-        until = time.monotonic() + patience
-        while any(self.ranks.groups()) and time.monotonic() < until + UNKILLABLE_AFTER_SECONDS:
-            if time.monotonic() > until:
-                self.ranks.signal(signal.SIGKILL)
-            self.next_event(0.05)
-        remaining = set(self.ranks.groups())
-        unkillable = stuck(remaining) if remaining else ""
-        if unkillable:
-            self.warn(unkillable)
-        until = time.monotonic() + (min(TELL_SECONDS, 2.0) if self.terminated_by else TELL_SECONDS)
+        self.pod.printer.say(f"stopping, {cause['reason']}: {words}")
+        self.pod.write_message(cause)  # early: we may be killed before the end
+        if not self.member.cause:
+            self.member.report("Stopping", cause)
+        unkillable = self.end_ranks(cause)
+        until = time.monotonic() + (min(INSIST_SECONDS, 2.0) if self.terminated_by else INSIST_SECONDS)
         # Rank 0's agent may be what is missing: then there is nobody to agree with.
         alone = cause["reason"] in ("PeerLost", "PeersMissing", "HostNotResolved")
-        while not (self.link.verdict or self.link.refused or alone) and time.monotonic() < until:
+        while not (self.member.cause or self.member.refused or alone) and time.monotonic() < until:
             self.next_event(0.05)
-        cause = self.link.verdict or cause
+        cause = self.member.cause or cause
         if unkillable:
-            cause = self.stuck = {**cause, "stuck": f"Pod {self.plan.pod} does not end: {unkillable}"}
+            cause = self.pod.stuck = {**cause, "stuck": f"Pod {self.launch.pod} does not end: {unkillable}"}
         return cause
 
-    def wait_until_told(self) -> None:
+    def end_ranks(self, cause: Cause) -> str:
+        """SIGTERM, then SIGKILL; returns in words what even that does not end."""
+        processes = self.round.processes
+        processes.signal(signal.SIGTERM)
+        # A termination leaves the ranks their grace, so that they can save; a failure has nothing to save.
+        patience = max(2.0, self.launch.grace - 5) if cause["reason"] == "Terminated" else KILL_AFTER_SECONDS
+        until = time.monotonic() + patience
+        while any(processes.groups()) and time.monotonic() < until + UNKILLABLE_AFTER_SECONDS:
+            if time.monotonic() > until:
+                processes.signal(signal.SIGKILL)
+            self.next_event(0.05)
+        remaining = set(processes.groups())
+        if not remaining:
+            return ""
+        unkillable = stuck(remaining)
+        self.pod.warn(unkillable)
+        return unkillable
+
+    def wait_until_informed(self) -> None:
         """Rank 0's agent stays while peers fetch the result, but not for those that are gone."""
-        until = time.monotonic() + (2.0 if self.terminated_by else TELL_SECONDS)
-        while self.gang and not self.gang.all_told() and time.monotonic() < until:
+        until = time.monotonic() + (2.0 if self.terminated_by else INSIST_SECONDS)
+        while self.hub and not self.hub.all_informed() and time.monotonic() < until:
             self.next_event(0.02)
 
     def wait_until_released(self) -> None:
@@ -350,26 +275,8 @@ class Agent:
 
         Where another is the first, the container ends with this one.
         """
-        while self.stuck and os.getpid() == 1 and any(self.ranks.groups()):
+        while self.pod.stuck and os.getpid() == 1 and any(self.round.processes.groups()):
             self.next_event(1.0)
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-        self.output.say(f"warning: {text}")
-
-    def write(self, cause: Cause | None) -> None:
-        version = self.probe.version if self.probe else None
-        child = self.failed or (self.ranks.children or [None])[0]
-        found, measured = self.transport(), self.measured.found()
-        more = {"transport": brief(found)} if found and (found["links"] or self.bandwidth) else {}
-        if measured:
-            more["measured"] = measured
-        world = self.gang.world.told(over=cause is None) if self.gang else None
-        if world and (world["note"] or world["engines"]):
-            more["world"] = {**world, "engines": world["engines"][:2]}
-        done = {"protocol": PROTOCOL, "reason": "Completed", "deepspeed": version, **more}
-        tail = child.stream.tail if child else b""
-        write_message(message({**cause, **more}, tail) if cause else message(done, b""))
 
 
 def main() -> int:
@@ -380,10 +287,10 @@ def main() -> int:
         print(f"[deepspeed-operator] what the container lacks for uid {os.getuid()}: {given}", flush=True)
     try:
         agent = Agent(load())
-    except Failure as failure:
-        print(f"[deepspeed-operator] {failure}", flush=True)
-        write_message(message(failure.cause, b""))
-        return exit_code(failure.cause)
+    except RunFailedError as failed:
+        print(f"[deepspeed-operator] {failed}", flush=True)
+        write_message(message(failed.cause, b""))
+        return exit_code(failed.cause)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"[:300]
         print(f"[deepspeed-operator] {text}", flush=True)

@@ -1,4 +1,4 @@
-"""Why a rank ended, in words, and the termination message that carries it to the operator."""
+"""Why a rank ended, in words."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ import re
 import signal
 from typing import Any
 
-from dso_output import KEPT
-from dso_plan import TERMINATION_LOG, Cause
+from dso_launch import Cause
 from dso_words import dying_words, last_words, legible
-
-MESSAGE_BYTES = 4000
-OBJECT_BYTES = 1000
-LINE_BYTES = 200
 
 # Of Python, and of torch when it opens a file to write.
 _PATH = re.compile(
@@ -24,7 +19,7 @@ _PATH = re.compile(
 
 
 def signature(code: int, tail: bytes, error_file: str | None, out_of_memory: bool) -> str:
-    """One line for status: why the rank ended, as far as it said so. `code` as subprocess gives it."""
+    """One line for status: why the rank ended, by its own words where it left any. `code` as subprocess gives it."""
     recorded = _recorded(error_file)
     if recorded:
         return recorded
@@ -38,10 +33,10 @@ def signature(code: int, tail: bytes, error_file: str | None, out_of_memory: boo
 
 def unwritable(text: str) -> str:
     """What keeps this user from writing to the path that an error names; empty if it names none, or nothing does."""
-    found = _PATH.search(text)
-    if not found:
+    match = _PATH.search(text)
+    if not match:
         return ""
-    place: str = os.path.abspath(found[1])
+    place: str = os.path.abspath(match[1])
     while not os.path.isdir(place) and place != "/":
         place = os.path.dirname(place)
     if os.statvfs(place).f_flag & os.ST_RDONLY:
@@ -77,32 +72,3 @@ def exit_code(cause: Cause | None) -> int:
     if cause is None:
         return 0
     return cause["exitCode"] or (128 + cause["signal"] if cause["signal"] else 1)
-
-
-def message(cause: Cause, tail: bytes) -> bytes:
-    head = _dump(cause)
-    text = cause.get("signature", "")
-    while len(head) > OBJECT_BYTES and text:
-        text = text[: len(text) * 3 // 4]
-        head = _dump({**cause, "signature": text})
-    room = MESSAGE_BYTES - len(head) - 1
-    log = legible(tail).encode()
-    kept = log[-room:] if room > 0 else b""
-    first, newline, rest = kept.partition(b"\n")
-    if newline and len(first) < LINE_BYTES and (len(log) > room or len(tail) == KEPT):
-        kept = rest  # it began within a line
-    # Cut at a character: the API server refuses what is not UTF-8, and a replacement character may be longer.
-    kept = kept.decode("utf-8", "ignore").encode()
-    return head + (b"\n" + kept if kept else b"")
-
-
-def write_message(data: bytes) -> None:
-    try:
-        with open(TERMINATION_LOG, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        print(f"[deepspeed-operator] no termination message: {error}", flush=True)
-
-
-def _dump(cause: Cause) -> bytes:
-    return json.dumps(dict(cause), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

@@ -12,7 +12,7 @@ import pwd
 import tempfile
 from typing import MutableMapping
 
-from dso_plan import WORKSPACE
+from dso_launch import WORKSPACE
 
 # The last has little room: it is memory. But it can be written to in every pod.
 DIRECTORIES = ("/tmp", "/var/tmp", WORKSPACE, "/dev/shm")

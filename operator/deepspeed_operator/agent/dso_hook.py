@@ -1,8 +1,12 @@
-"""Copied as sitecustomize.py to the end of the ranks' PYTHONPATH: it tells which worlds form and what engines are made.
+"""Runs within the ranks' interpreters, and tells the agent which worlds they form and which engines DeepSpeed makes.
 
-Where a plan asks for it, it measures the first steps of DeepSpeed, too. Nothing here may fail a training, or let ranks
-wait for each other where not all of them have come. Only the first engine with an optimizer is measured: where there is
-a second one, steps of both are between two of the first.
+Only inside a rank can that be known: a launcher of the user's own may start any world, and a framework may hand
+DeepSpeed another configuration than the job's. The user's program must not need a change for it, so this module is
+copied as sitecustomize.py to the end of the ranks' PYTHONPATH, where Python imports it by itself at every start.
+
+Where the job's plan is to be corrected by a measurement, it measures the first steps of DeepSpeed, too. Nothing here
+may fail a training, or let ranks wait for each other where not all of them have come. Only the first engine with an
+optimizer is measured: where there is a second one, steps of both are between two of the first.
 """
 
 from __future__ import annotations
@@ -31,7 +35,10 @@ REPORTED = 16  # by one process: programs that join and leave groups without end
 
 
 class Finder:
-    """Finds modules as others would, and tells when one has been imported: who looks for it may not import it."""
+    """Finds modules as the others do, and calls back once one has been imported.
+
+    Importing torch or DeepSpeed here would cost each interpreter seconds, and most never import them.
+    """
 
     def __init__(self, imported: dict[str, Callable[[Any], Any]]) -> None:
         self.imported = imported
@@ -120,9 +127,9 @@ class Reports:
     def engine(self, engine: Any) -> None:
         dist: Any = importlib.import_module("torch.distributed")
         if dist.get_rank() == 0:
-            found = {name: answer(ask, engine) for name, ask in OF_AN_ENGINE.items()}
-            trains = found["optimizer"] is not None
-            facts = {"world": dist.get_world_size(), **found}
+            facts: dict[str, Any] = {"world": dist.get_world_size()}
+            facts.update((name, answer(ask, engine)) for name, ask in OF_AN_ENGINE.items())
+            trains = facts["optimizer"] is not None
             certain = trains and not self.divided
             self.write(world=facts["world"], rank=0, group=self.group, certain=certain, engine=facts)
 
@@ -244,7 +251,7 @@ class Measurement:
         engine = self.engine
         self.end()
         seconds = (self.times[-1] - self.times[FIRST_STEP - 1]) / (LAST_STEP - FIRST_STEP)
-        found: dict[str, Any] = {
+        measured: dict[str, Any] = {
             "steps": LAST_STEP,
             "stepSeconds": seconds,
             "allReduce": self.collectives or None,
@@ -254,12 +261,12 @@ class Measurement:
         if engine.device.type == "cuda":
             torch: Any = importlib.import_module("torch")
             device = torch.cuda.get_device_properties(engine.device)
-            found.update(device=device.name, deviceMemory=device.total_memory)
-            found.update(peakMemory=torch.cuda.max_memory_allocated(engine.device))
+            measured.update(device=device.name, deviceMemory=device.total_memory)
+            measured.update(peakMemory=torch.cuda.max_memory_allocated(engine.device))
         if not os.path.exists(RESULT):
             json: Any = importlib.import_module("json")
             with open(RESULT + ".new", "w", encoding="utf-8") as file:
-                json.dump(found, file)
+                json.dump(measured, file)
             os.replace(RESULT + ".new", RESULT)
 
     def end(self) -> None:
@@ -303,13 +310,13 @@ def imported_deepspeed(reports: Reports, deepspeed: Any) -> None:
 
 
 if __name__ == "sitecustomize":
-    told = Reports()
+    reports = Reports()
     sys.meta_path.insert(
         0,
         Finder(
             {
-                "torch.distributed.distributed_c10d": told.watch_worlds,
-                "deepspeed": lambda deepspeed: imported_deepspeed(told, deepspeed),
+                "torch.distributed.distributed_c10d": reports.watch_worlds,
+                "deepspeed": lambda deepspeed: imported_deepspeed(reports, deepspeed),
             }
         ),
     )

@@ -31,7 +31,7 @@ class App(Protocol):
     token: str
 
     def stranger(self, path: str, host: str) -> Tuple[int, Any]:
-        """What is told to a caller that does not know the token."""
+        """The status and JSON object for a caller that does not know the token."""
         ...
 
     def probed(self) -> Answer:
@@ -50,10 +50,12 @@ class App(Protocol):
         """The answer to this request is on its way, whatever becomes of this process."""
         ...
 
-    def changed(self, now: float) -> bool: ...
+    def changed(self, now: float) -> bool:
+        """Whether held requests are to be asked about again; called at least four times a second."""
+        ...
 
 
-class Connection:
+class HttpConnection:
     __slots__ = ("body", "data", "host", "open", "since", "sock")
 
     def __init__(self, sock: socket.socket, host: str, now: float) -> None:
@@ -95,10 +97,10 @@ class Server(threading.Thread):
         self.selector = selectors.DefaultSelector()
         self.selector.register(listener, selectors.EVENT_READ)
         # All in order of time, so that the oldest always comes first.
-        self.young: dict[Connection, None] = {}
-        self.young_of: dict[str, dict[Connection, None]] = {}
-        self.waiting: collections.deque[Connection] = collections.deque()
-        self.probes: collections.deque[Connection] = collections.deque()
+        self.young: dict[HttpConnection, None] = {}
+        self.young_of: dict[str, dict[HttpConnection, None]] = {}
+        self.waiting: collections.deque[HttpConnection] = collections.deque()
+        self.probes: collections.deque[HttpConnection] = collections.deque()
 
     def run(self) -> None:
         while True:
@@ -129,7 +131,7 @@ class Server(threading.Thread):
                     time.sleep(0.05)  # spinning would only slow the ranks
                 return
             sock.setblocking(False)
-            connection = Connection(sock, address[0], now)
+            connection = HttpConnection(sock, address[0], now)
             self.selector.register(sock, selectors.EVENT_READ, connection)
             of_one = self.young_of.setdefault(connection.host, {})
             of_one[connection] = self.young[connection] = None
@@ -139,7 +141,7 @@ class Server(threading.Thread):
             elif len(self.young) > YOUNG:
                 self._close(next(iter(self.young)))
 
-    def _read(self, connection: Connection, now: float) -> None:
+    def _read(self, connection: HttpConnection, now: float) -> None:
         try:
             chunk = connection.sock.recv(LIMIT)
         except BlockingIOError:
@@ -178,7 +180,7 @@ class Server(threading.Thread):
         else:
             self._send(connection, body, answer)
 
-    def _grown(self, connection: Connection) -> None:
+    def _grown(self, connection: HttpConnection) -> None:
         """Its request is complete, or it is closed."""
         self.young.pop(connection, None)
         of_one = self.young_of.get(connection.host, {})
@@ -186,7 +188,7 @@ class Server(threading.Thread):
         if not of_one:
             self.young_of.pop(connection.host, None)
 
-    def _hold_probe(self, connection: Connection) -> None:
+    def _hold_probe(self, connection: HttpConnection) -> None:
         connection.body = {}
         self._grown(connection)
         self.probes.append(connection)
@@ -200,7 +202,7 @@ class Server(threading.Thread):
             if connection.open:
                 self._send(connection, {}, answer)
 
-    def _reconsider(self, connection: Connection, late: bool) -> None:
+    def _reconsider(self, connection: HttpConnection, late: bool) -> None:
         if connection.open and connection.body is not None:
             answer = self.app.held(connection.body, late)
             if answer is None:
@@ -214,7 +216,7 @@ class Server(threading.Thread):
         while self.young and now - next(iter(self.young)).since >= IDLE_SECONDS:
             self._close(next(iter(self.young)))
 
-    def _send(self, connection: Connection, body: dict[str, Any], answer: tuple[int, Any]) -> None:
+    def _send(self, connection: HttpConnection, body: dict[str, Any], answer: tuple[int, Any]) -> None:
         payload = json.dumps(answer[1]).encode()
         head = f"HTTP/1.1 {answer[0]} -\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n"
         # An answer is a few KB and always fits the empty send buffer of a fresh connection.
@@ -224,7 +226,7 @@ class Server(threading.Thread):
             self.app.sent(body, answer[1])
         self._close(connection)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: HttpConnection) -> None:
         if connection.open:
             connection.open = False
             self._grown(connection)
@@ -233,7 +235,7 @@ class Server(threading.Thread):
 
 
 def parse_head(head: bytes) -> tuple[str, int, str]:
-    """The path, the body's length and the token; the latter two are 0 and empty where they are not said."""
+    """The path, the body's length and the token; the latter two are 0 and empty where the head has none."""
     request, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     path = request.split(" ")[1].split("?")[0]
@@ -259,7 +261,7 @@ def post(addresses: list[Any], path: str, body: dict[str, Any], token: str, time
                 break
             data += chunk
             if len(data) > HEAD_LIMIT + LIMIT:
-                raise ValueError("more than any agent says")
+                raise ValueError("the answer is larger than any of an agent")
     answer, _, rest = data.decode().partition("\r\n\r\n")
     if not rest:
         raise ValueError("no answer")

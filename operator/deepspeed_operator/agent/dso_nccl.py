@@ -1,4 +1,4 @@
-"""What NCCL, or RCCL, says of its connections: a parser of the lines of its INIT and NET subsystems.
+"""The report of NCCL, or RCCL, about its connections: a parser of the lines of its INIT and NET subsystems.
 
 A channel's line names ranks of a communicator without saying which one, but for RCCL's. It is taken to be the one that
 the same thread spoke of last, else the youngest whose ranks and nodes fit: connections may be made by later threads.
@@ -12,7 +12,7 @@ from typing import Any, Iterator
 # A program may make communicators for ever: what is kept is bounded, and the first of each kind is kept.
 MAX_PROCESSES, MAX_COMMS, MAX_LINKS, MAX_DEVICES, MAX_REPORTED = 128, 64, 1024, 64, 300
 
-_SAID = re.compile(r":(\d+):(\d+) (?:\[\d+\] )?NCCL INFO (.*)")
+_LINE = re.compile(r":(\d+):(\d+) (?:\[\d+\] )?NCCL INFO (.*)")
 _COMM = re.compile(r"\bcomm (\S+) rank (\d+) n[rR]anks (\d+)(?: nNodes (\d+))?(.*)")
 _COMM_ID = re.compile(r"commId (0x[1-9a-f][0-9a-f]*)")
 _SPLIT = re.compile(r"parent (\S+) (?:(?:splitCount|childCount) (\d+) )?color (-?\d+)")
@@ -68,21 +68,21 @@ class Process:
         self.provider = ""
         self.version = ""
 
-    def said(self, thread: str, text: str) -> bool:
-        """Take a line; whether it told something."""
+    def take(self, thread: str, text: str) -> bool:
+        """Take a line; return whether it was about a connection or the library."""
         if " via " in text:
             return self._channel(thread, text)
-        found = _COMM.search(text)
-        if found:
-            return self._comm(thread, found)
-        found = _VERSION.search(text)
-        if found and not self.version:
-            self.version = f"{found[1][0]}CCL {found[2]}"
+        match = _COMM.search(text)
+        if match:
+            return self._comm(thread, match)
+        match = _VERSION.search(text)
+        if match and not self.version:
+            self.version = f"{match[1][0]}CCL {match[2]}"
             return True
         return self._network(text)
 
-    def _comm(self, thread: str, found: re.Match[str]) -> bool:
-        address, rank, size, nodes, more = found.groups()
+    def _comm(self, thread: str, match: re.Match[str]) -> bool:
+        address, rank, size, nodes, more = match.groups()
         if more.endswith("COMPLETE") and "Init" not in more:
             return False  # it was destroyed
         known = self.comms.pop(address, None)
@@ -97,24 +97,24 @@ class Process:
 
     def _identity(self, more: str) -> str:
         """The same on every rank of the communicator."""
-        found = _COMM_ID.search(more)
-        if found:
-            return found[1]
-        found = _SPLIT.search(more)
-        if not found:
+        match = _COMM_ID.search(more)
+        if match:
+            return match[1]
+        match = _SPLIT.search(more)
+        if not match:
             return ""
-        parent = self.comms.get(found[1])
-        return f"{parent.identity}/{found[2]}/{found[3]}"[:64] if parent and parent.identity else ""
+        parent = self.comms.get(match[1])
+        return f"{parent.identity}/{match[2]}/{match[3]}"[:64] if parent and parent.identity else ""
 
     def _channel(self, thread: str, text: str) -> bool:
-        found = _COLLNET.search(text)
-        if found:
-            network, device = found.groups()
+        match = _COLLNET.search(text)
+        if match:
+            network, device = match.groups()
             return self._link(self.spoken.get(thread), -1, f"COLLNET/{network}", self._device("IB", device))
-        found = _CHANNEL.search(text)
-        if not found:
+        match = _CHANNEL.search(text)
+        if not match:
             return False
-        source, target, direction, way, address = found.groups()
+        source, target, direction, way, address = match.groups()
         own, other = int(source), int(target)
         if direction == "receive":
             own, other = other, own
@@ -158,22 +158,22 @@ class Process:
 
 
 class Log:
-    """What all processes of this pod have said."""
+    """The report of all processes of this pod."""
 
     def __init__(self) -> None:
         self.processes: dict[tuple[str, str], Process] = {}
 
     def take(self, source: str, line: str) -> bool:
-        found = _SAID.search(line)
-        if not found:
+        match = _LINE.search(line)
+        if not match:
             return False
-        pid, thread, text = found.groups()
+        pid, thread, text = match.groups()
         process = self.processes.get((source, pid))
         if process is None:
             if len(self.processes) >= MAX_PROCESSES:
                 return False
             process = self.processes[source, pid] = Process()
-        return process.said(thread, text)
+        return process.take(thread, text)
 
     def report(self) -> dict[str, Any]:
         """What rank 0's agent needs of this pod, in a few KB: its ranks of each communicator, and their links.

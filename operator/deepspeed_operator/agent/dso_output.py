@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import selectors
 import threading
-from typing import Callable
+from typing import Callable, Sequence
 
 PIECE = 65536
 KEPT = 8192
+Tap = Callable[[bytes], None]
 
 
 class Stream:
@@ -38,20 +39,53 @@ class Stream:
         return begin + text[:-1].replace(b"\n", b"\n" + self.prefix) + text[-1:]
 
 
-class Output(threading.Thread):
-    def __init__(self, sniff: Callable[[bytes], None], target: int = 1) -> None:
-        super().__init__(name="output", daemon=True)
-        self.sniff = sniff  # gets each rank's lines as they pass
+class Printer:
+    """The agent's stdout, which the ranks of all rounds and the agent itself share. Who writes holds the lock.
+
+    It is held through a write, and whoever reads the log may hang: the agent's own lines wait for a second at most.
+    """
+
+    def __init__(self, target: int = 1) -> None:
         self.target = target
         self.lock = threading.Lock()
+        self.unfinished: Stream | None = None  # whose line is the last one printed, not yet ended
+
+    def say(self, text: str) -> None:
+        """A line of the agent's own."""
+        if self.lock.acquire(timeout=1):
+            try:
+                # Names of files and variables need not be text.
+                self.write(f"[deepspeed-operator] {text}\n".encode("utf-8", "replace"), None)
+            finally:
+                self.lock.release()
+
+    def write(self, data: bytes, source: Stream | None) -> None:
+        if not data:
+            return
+        if self.unfinished and self.unfinished is not source:
+            data = b"\n" + data
+            self.unfinished.inside = False
+        self.unfinished = None if data.endswith(b"\n") else source
+        try:
+            while data:
+                data = data[os.write(self.target, data) :]
+        except OSError:
+            pass  # nobody reads our stdout: the ranks must still be able to write theirs
+
+
+class Output(threading.Thread):
+    """Follows the pipes of some processes until all are closed. Each tap gets their lines as they pass."""
+
+    def __init__(self, printer: Printer, taps: Sequence[Tap]) -> None:
+        super().__init__(name="output", daemon=True)
+        self.printer, self.taps = printer, taps
         self.selector = selectors.DefaultSelector()
         self.streams: list[Stream] = []
-        self.unfinished: Stream | None = None  # whose line is the last one printed, not yet ended
 
     def add(self, fd: int, prefix: str) -> Stream:
         os.set_blocking(fd, False)
         stream = Stream(fd, prefix.encode())
-        with self.lock:
+        with self.printer.lock:
             self.streams.append(stream)
             self.selector.register(fd, selectors.EVENT_READ, stream)
         return stream
@@ -59,13 +93,12 @@ class Output(threading.Thread):
     def run(self) -> None:
         while self.streams:
             for key, _ in self.selector.select(0.5):
-                with self.lock:
+                with self.printer.lock:
                     self._read(key.data)
 
     def drain(self, stream: Stream, finish: bool = False) -> None:
-        """Reads what the pipe holds now, without waiting for its end: a grandchild may keep it open for ever."""
-        # The lock is held through a write, and a log reader that hangs must not hang the verdict.
-        if self.lock.acquire(timeout=1):
+        """Read what the pipe holds now, without waiting for its end: a grandchild may keep it open for ever."""
+        if self.printer.lock.acquire(timeout=1):
             try:
                 for _ in range(64):
                     if not self._read(stream):
@@ -73,16 +106,7 @@ class Output(threading.Thread):
                 if finish and stream in self.streams:
                     self._end(stream)
             finally:
-                self.lock.release()
-
-    def say(self, text: str) -> None:
-        """A line of the agent's own."""
-        if self.lock.acquire(timeout=1):
-            try:
-                # Names of files and variables need not be text.
-                self._write(f"[deepspeed-operator] {text}\n".encode("utf-8", "replace"), None)
-            finally:
-                self.lock.release()
+                self.printer.lock.release()
 
     def _read(self, stream: Stream) -> bool:
         if stream not in self.streams:
@@ -97,25 +121,13 @@ class Output(threading.Thread):
             self._end(stream)
             return False
         text = stream.take(chunk)
-        self.sniff(text)
-        self._write(text, stream)
+        for tap in self.taps:
+            tap(text)
+        self.printer.write(text, stream)
         return True
 
     def _end(self, stream: Stream) -> None:
-        self._write(stream.take(b"", last=True), stream)
+        self.printer.write(stream.take(b"", last=True), stream)
         self.selector.unregister(stream.fd)
         self.streams.remove(stream)
         os.close(stream.fd)
-
-    def _write(self, data: bytes, source: Stream | None) -> None:
-        if not data:
-            return
-        if self.unfinished and self.unfinished is not source:
-            data = b"\n" + data
-            self.unfinished.inside = False
-        self.unfinished = None if data.endswith(b"\n") else source
-        try:
-            while data:
-                data = data[os.write(self.target, data) :]
-        except OSError:
-            pass  # nobody reads our stdout: the ranks must still be able to write theirs

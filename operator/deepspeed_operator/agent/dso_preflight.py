@@ -8,8 +8,8 @@ import resource
 import subprocess
 from typing import Iterator
 
-from dso_plan import DIRECTORY, DS_CONFIG, FILES, WORKSPACE, Failure, Plan
-from dso_ranks import Spec
+from dso_launch import DIRECTORY, DS_CONFIG, FILES, WORKSPACE, LaunchDocument, RunFailedError
+from dso_ranks import ProcessSpec
 
 GIB = 1 << 30
 SHOWN = 10  # files of a directory
@@ -22,24 +22,24 @@ def versions():
     for path in sys.path:
         for name in os.listdir(path or ".") if os.path.isdir(path or ".") else ():
             yield re.match(r"deepspeed-([^-]+?)(-py[\\d.]+)?\\.(dist|egg)-info$", name)
-found = next(filter(None, versions()), None)
-print(found[1] if found else "" if importlib.util.find_spec("deepspeed") else "missing")
+match = next(filter(None, versions()), None)
+print(match[1] if match else "" if importlib.util.find_spec("deepspeed") else "missing")
 """
 
 
-def check(plan: Plan) -> Iterator[str]:
-    """Yields warnings; raises Failure."""
-    if (len(plan.hosts), set(plan.slots_of)) != (plan.nodes, {plan.slots}):
-        text = f"the hostfile has {len(plan.hosts)} hosts with slots {sorted(set(plan.slots_of))}"
-        raise Failure(plan.cause("WorldMismatch", f"{text}; planned are {plan.nodes} with {plan.slots}"))
-    yield from place_files(plan)
-    check_program(plan)
-    yield from check_machine(plan)
+def check(launch: LaunchDocument) -> Iterator[str]:
+    """Yields warnings; raises RunFailedError."""
+    if (len(launch.hosts), set(launch.slots_of)) != (launch.nodes, {launch.slots}):
+        text = f"the hostfile has {len(launch.hosts)} hosts with slots {sorted(set(launch.slots_of))}"
+        raise RunFailedError(launch.cause("WorldMismatch", f"{text}; planned are {launch.nodes} with {launch.slots}"))
+    yield from place_files(launch)
+    check_program(launch)
+    yield from check_machine(launch)
 
 
-def place_files(plan: Plan) -> Iterator[str]:
+def place_files(launch: LaunchDocument) -> Iterator[str]:
     """The user's files into a writable directory, which then is the working directory; ds_config.json beside them."""
-    if plan.files:
+    if launch.files:
         # A ConfigMap volume keeps its data in ..data and shows each key as a link into it.
         for name in sorted(os.listdir(FILES)):
             if not name.startswith(".."):
@@ -48,11 +48,11 @@ def place_files(plan: Plan) -> Iterator[str]:
     ours = read(DS_CONFIG)
     if ours is None:
         return
-    found = read("ds_config.json")
-    if found not in (None, ours) and os.path.abspath("ds_config.json") != plan.config:
-        kept = "replaced by the job's" if plan.files else "a script that opens it by that name reads the old one"
+    there = read("ds_config.json")
+    if there not in (None, ours) and os.path.abspath("ds_config.json") != launch.config:
+        kept = "replaced by the job's" if launch.files else "a script that opens it by that name reads the old one"
         yield f"{os.path.abspath('ds_config.json')} differs from the job's configuration: {kept}"
-    if plan.files and found != ours:
+    if launch.files and there != ours:
         copy(DS_CONFIG, "ds_config.json")
 
 
@@ -92,13 +92,15 @@ def likely(name: str, names: list[str]) -> list[str]:
     return sorted(names, key=lambda each: (order.get(each, len(near)), not each.endswith(".py"), each))
 
 
-def check_program(plan: Plan) -> None:
-    needs_python = plan.kind != "command" or plan.launcher == "DeepSpeed"
-    if needs_python and not which(plan.python):
+def check_program(launch: LaunchDocument) -> None:
+    needs_python = launch.kind != "command" or launch.launcher == "DeepSpeed"
+    if needs_python and not which(launch.python):
         path = os.environ.get("PATH", "")
-        raise Failure(plan.cause("PythonNotFound", f"no interpreter {plan.python!r} in the image (PATH {path})"))
-    program = plan.program[0]
-    if plan.kind == "script" and not os.path.isfile(program):
+        raise RunFailedError(
+            launch.cause("PythonNotFound", f"no interpreter {launch.python!r} in the image (PATH {path})")
+        )
+    program = launch.program[0]
+    if launch.kind == "script" and not os.path.isfile(program):
         directory = os.path.dirname(os.path.abspath(program))
         here = likely(os.path.basename(program), os.listdir(directory)) if os.path.isdir(directory) else None
         listing = "(no such directory)" if here is None else ", ".join(here[:SHOWN]) or "(nothing)"
@@ -106,45 +108,47 @@ def check_program(plan: Plan) -> None:
             listing += f" and {len(here) - SHOWN} more"
         working = " (the working directory)" if directory == os.getcwd() else ""
         text = f"script {program!r} not found: {directory}{working} has: {listing}"
-        raise Failure(plan.cause("ScriptNotFound", text))
-    if plan.kind == "command" and not which(program):
-        raise Failure(plan.cause("ScriptNotFound", f"command {program!r} not found, or not executable"))
+        raise RunFailedError(launch.cause("ScriptNotFound", text))
+    if launch.kind == "command" and not which(program):
+        raise RunFailedError(launch.cause("ScriptNotFound", f"command {program!r} not found, or not executable"))
 
 
-def check_world(plan: Plan, specs: list[Spec]) -> Iterator[str]:
+def check_world(launch: LaunchDocument, specs: list[ProcessSpec]) -> Iterator[str]:
     """A rank trusts its variables: one that was already set, to another number, would train another world."""
     for spec in specs:
         for name, value in spec.ours.items():
-            found = spec.environment[name]
-            if found == value or name.startswith(("OMP_", "PYTHON")):
+            present = spec.environment[name]
+            if present == value or name.startswith(("OMP_", "PYTHON")):
                 continue
-            text = f'{name} is already set to "{found}" in the container'
-            if plan.launcher != "None" and (name.endswith(("RANK", "SIZE"))):
-                raise Failure(plan.cause("WorldMismatch", f'{text}; this rank\'s is "{value}"', rank=spec.rank))
+            text = f'{name} is already set to "{present}" in the container'
+            if launch.launcher != "None" and (name.endswith(("RANK", "SIZE"))):
+                raise RunFailedError(
+                    launch.cause("WorldMismatch", f'{text}; this rank\'s is "{value}"', rank=spec.rank)
+                )
             if spec is specs[0]:
                 yield f'{text} and kept; the job\'s would be "{value}"'
 
 
-def check_machine(plan: Plan) -> Iterator[str]:
+def check_machine(launch: LaunchDocument) -> Iterator[str]:
     devices = [path for path in glob.glob("/dev/nvidia*") if path[len("/dev/nvidia") :].isdigit()]
     chosen = [entry for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
     given = [entry for entry in os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
     if chosen and chosen[0] not in ("-1", "NoDevFiles"):
-        if len(chosen) < plan.slots:
-            text = f"CUDA_VISIBLE_DEVICES has {len(chosen)} devices for {plan.slots} ranks in this pod"
-            if plan.launcher != "None":
-                raise Failure(plan.cause("Preflight", text))
+        if len(chosen) < launch.slots:
+            text = f"CUDA_VISIBLE_DEVICES has {len(chosen)} devices for {launch.slots} ranks in this pod"
+            if launch.launcher != "None":
+                raise RunFailedError(launch.cause("Preflight", text))
             yield text
     elif devices:
         listed = len(given) if given and given[0] not in ("all", "none", "void") else 0
-        if max(len(devices), listed) < plan.slots:
-            yield f"{max(len(devices), listed)} NVIDIA devices for {plan.slots} ranks in this pod: lower slotsPerNode"
+        if max(len(devices), listed) < launch.slots:
+            yield f"{max(len(devices), listed)} NVIDIA devices for {launch.slots} ranks in this pod: lower slotsPerNode"
     try:
         shm = os.statvfs("/dev/shm")
     except OSError:
         yield "no /dev/shm in the container: DataLoader workers and NCCL need it"
     else:
-        size, need = shm.f_blocks * shm.f_frsize, GIB if devices else plan.slots * 70_000_000
+        size, need = shm.f_blocks * shm.f_frsize, GIB if devices else launch.slots * 70_000_000
         if size < need:
             yield f"/dev/shm has {size >> 20} MiB, {need >> 20} are advised: set spec.sharedMemory"
     if os.path.isdir("/dev/infiniband"):
@@ -160,11 +164,11 @@ def check_machine(plan: Plan) -> Iterator[str]:
 class Probe:
     """Finds the ranks' DeepSpeed with their own interpreter, beside the wait for peers."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, launch: LaunchDocument) -> None:
+        self.launch = launch
         self.version: str | None = None
         self.done = self.missing = False
-        command = [plan.python, "-c", FIND_DEEPSPEED]
+        command = [launch.python, "-c", FIND_DEEPSPEED]
         quiet = subprocess.DEVNULL
         self.process = subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet)
 
@@ -175,13 +179,13 @@ class Probe:
         # What a sitecustomize of the user's prints comes before it; what it starts may keep the pipe open.
         os.set_blocking(self.process.stdout.fileno(), False)
         lines = (self.process.stdout.read() or b"").decode("utf-8", "replace").splitlines()
-        found = (lines or [""])[-1].strip()
+        answer = (lines or [""])[-1].strip()
         self.process.stdout.close()
-        declared = self.plan.deepspeed
-        self.missing = code == 0 and found == "missing"
+        declared = self.launch.deepspeed
+        self.missing = code == 0 and answer == "missing"
         if self.missing:
-            yield f"{self.plan.python} has no deepspeed: install it, or set spec.training.python"
-        elif code == 0 and found:
-            self.version = found
-            if declared and declared != found:
-                yield f"DeepSpeed {found} is installed; spec.deepspeedVersion says {declared}"
+            yield f"{self.launch.python} has no deepspeed: install it, or set spec.training.python"
+        elif code == 0 and answer:
+            self.version = answer
+            if declared and declared != answer:
+                yield f"DeepSpeed {answer} is installed; spec.deepspeedVersion says {declared}"

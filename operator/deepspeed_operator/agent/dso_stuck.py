@@ -10,10 +10,10 @@ MOST = 3
 
 def stuck(groups: Collection[int]) -> str:
     """What still lives of these process groups, and where in the kernel it waits."""
-    found = list(_members(groups))
-    told = "; ".join(f"process {pid} ({name}) is {state}{_place(pid)}" for pid, name, state in found[:MOST])
-    more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
-    return f"{told}{more}: it holds its GPUs until the kernel lets it go or the node restarts"
+    members = list(_members(groups))
+    listed = "; ".join(f"process {pid} ({name}) is {state}{_place(pid)}" for pid, name, state in members[:MOST])
+    more = f"; and {len(members) - MOST} more" if len(members) > MOST else ""
+    return f"{listed}{more}: it holds its GPUs until the kernel lets it go or the node restarts"
 
 
 def _members(groups: Collection[int]) -> Iterator[tuple[int, str, str]]:

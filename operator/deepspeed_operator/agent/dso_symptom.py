@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from dso_plan import Cause
+from dso_launch import Cause
 
+SETTLE_SECONDS = 1.5  # how long a symptom waits for the report of its cause
 _LOST_CONNECTION = re.compile(r"(?:Connection(?:Reset|Refused|Aborted)|BrokenPipe)Error\b")
 _LOST_RENDEZVOUS = re.compile(r"(?:\w+\.)*RendezvousConnectionError\b")
 # torch raises as one of these what gloo, NCCL and its stores tell; whatever else it raises so is a cause.

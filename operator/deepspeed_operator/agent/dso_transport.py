@@ -12,8 +12,8 @@ import threading
 import time
 from typing import Any, Callable, Iterable, Mapping
 
+from dso_launch import LaunchDocument
 from dso_nccl import Log, kind
-from dso_plan import Plan
 
 ASKED = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
 NAMES = (*ASKED, "NCCL_DEBUG_FILE")
@@ -24,12 +24,10 @@ READ_BYTES = 4 << 20  # of one file: a rank writes some 10 KB for each communica
 KEPT_BYTES = 8 << 20  # on disk, of a file of ours
 LINE = 4096
 MAX_FILES = 128
-# DeepSpeed's own line about an optimizer step.
-STEP = re.compile(rb"step=\d+, skipped=")
 UNSEEN = "NCCL wrote nothing about connections: the ranks may use another library, such as gloo or MPI."
 
 
-class Source:
+class ReportSource:
     """Where this pod's NCCL writes: files of ours if the user asked for nothing, else where the user's lines go."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -64,10 +62,10 @@ def _configured(environ: Mapping[str, str]) -> dict[str, str]:
     for path in (environ.get("NCCL_CONF_FILE", ""), *reversed(SETTINGS)):
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
-                found = re.findall(r"^\s*(NCCL_DEBUG(?:_SUBSYS|_FILE)?)\s*=\s*(\S+)", file.read(1 << 16), re.MULTILINE)
+                pairs = re.findall(r"^\s*(NCCL_DEBUG(?:_SUBSYS|_FILE)?)\s*=\s*(\S+)", file.read(1 << 16), re.MULTILINE)
         except OSError:
             continue
-        return dict(found)
+        return dict(pairs)
     return {}
 
 
@@ -95,19 +93,19 @@ class Tail:
         return [line[:LINE].decode("utf-8", "replace") for line in lines]
 
 
-class Watch(threading.Thread):
+class TransportWatch(threading.Thread):
     """Follows the report of this pod's ranks; `changed` gets each new state of it."""
 
-    def __init__(self, source: Source, changed: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, source: ReportSource, changed: Callable[[dict[str, Any]], None]) -> None:
         super().__init__(name="transport", daemon=True)
         self.source, self.changed = source, changed
         self.log = Log()
         self.lock = threading.Lock()
         self.tails: dict[str, Tail] = {}
         self.began = time.time() - 1
-        self.news = self.stepped = False
+        self.news = False
         self.quiet = 0
-        self.sniffed = 0
+        self.tapped = 0
         self.report: dict[str, Any] | None = None
 
     def run(self) -> None:
@@ -139,7 +137,7 @@ class Watch(threading.Thread):
 
     def _give_up(self, error: Exception) -> None:
         """A defect of the guard must not end a training."""
-        self.source.pattern, self.sniffed = None, READ_BYTES
+        self.source.pattern, self.tapped = None, READ_BYTES
         self.source.note = f"The agent could not read NCCL's report: {type(error).__name__}: {error}"[:300]
 
     def _is_new(self, path: str) -> bool:
@@ -149,13 +147,11 @@ class Watch(threading.Thread):
         except OSError:
             return False
 
-    def sniff(self, text: bytes) -> None:
-        """Whole lines of a rank's output."""
-        if not self.stepped and b", skipped=" in text and STEP.search(text):
-            self.stepped = True
-        if self.sniffed >= READ_BYTES or b" NCCL INFO " not in text:
+    def take(self, text: bytes) -> None:
+        """A tap on the ranks' output, where a user who asked NCCL for its report may see it."""
+        if self.tapped >= READ_BYTES or b" NCCL INFO " not in text:
             return
-        self.sniffed += len(text)
+        self.tapped += len(text)
         with self.lock:
             try:
                 for line in text.split(b"\n"):
@@ -168,10 +164,11 @@ class Watch(threading.Thread):
             shutil.rmtree(self.source.directory, ignore_errors=True)
 
 
-def summary(plan: Plan, reports: Mapping[int, dict[str, Any]], over: bool, note: str) -> dict[str, Any]:
-    """What each pair of nodes, and the ranks of a node, use; equal pairs are told as one.
+def summary(launch: LaunchDocument, reports: Mapping[int, dict[str, Any]], over: bool, note: str) -> dict[str, Any]:
+    """What each pair of nodes, and the ranks of a node, use; equal pairs make one entry.
 
-    `over`: a step, or the program, has ended, so that no report is no longer to be expected.
+    `reports` are those of the nodes, by index; `note` is the message where they tell nothing. `over`: a step, or the
+    program, has ended, so that no further report is to be expected.
     """
     ways: dict[tuple[bool, str], dict[str, Any]] = {}
     pairs: set[tuple[int, int]] = set()
@@ -180,11 +177,11 @@ def summary(plan: Plan, reports: Mapping[int, dict[str, Any]], over: bool, note:
         for comm, rank, uses, device in report["links"]:
             identity, size, _ = report["comms"][comm]
             other = owners.get((identity, rank)) if identity else None
-            if other is None and size == plan.nodes * plan.slots and rank >= 0:
-                other = rank // plan.slots
+            if other is None and size == launch.nodes * launch.slots and rank >= 0:
+                other = rank // launch.slots
             if other is None and not uses.startswith(("NET", "COLLNET")):
                 other = node  # memory is shared within a node
-            between = plan.nodes > 1 and other != node
+            between = launch.nodes > 1 and other != node
             way = ways.setdefault(
                 (between, uses), {"uses": uses, "kind": kind(uses, device), "devices": set(), "pairs": set()}
             )
@@ -193,7 +190,7 @@ def summary(plan: Plan, reports: Mapping[int, dict[str, Any]], over: bool, note:
                 way["pairs"].add((min(node, other), max(node, other)))
                 pairs.update(way["pairs"] if between else ())
     links = [_link(between, way, pairs) for (between, _), way in sorted(ways.items(), reverse=True)]
-    kinds = {link["kind"] for link in links if link["between"] == ("Nodes" if plan.nodes > 1 else "Ranks")}
+    kinds = {link["kind"] for link in links if link["between"] == ("Nodes" if launch.nodes > 1 else "Ranks")}
     known = kinds.pop() if len(kinds) == 1 else "Mixed" if kinds else ""
     versions = [report["version"] for report in reports.values() if report["version"]]
     result: dict[str, Any] = {"state": known or ("Unknown" if over else "Pending"), "links": links[:8]}
@@ -223,9 +220,9 @@ def _link(between: bool, way: Mapping[str, Any], pairs: Iterable[tuple[int, int]
     return link
 
 
-def those_on(kinds: Iterable[str], found: Mapping[str, Any]) -> str:
+def those_on(kinds: Iterable[str], transport: Mapping[str, Any]) -> str:
     """Who uses one of these kinds of transport, in words; empty if nobody does."""
-    for link in found["links"]:
+    for link in transport["links"]:
         if link["kind"] in kinds:
             where = f"nodes {', '.join(link['nodes'])}" if "nodes" in link else "all nodes that are connected"
             devices = f" ({', '.join(link['devices'])})" if link["devices"] else ""
@@ -233,8 +230,10 @@ def those_on(kinds: Iterable[str], found: Mapping[str, Any]) -> str:
     return ""
 
 
-def brief(found: Mapping[str, Any]) -> dict[str, Any]:
+def brief(transport: Mapping[str, Any]) -> dict[str, Any]:
     """The summary for a termination message, which has room for little."""
-    links = [{**link, "devices": link["devices"][:4], "nodes": link.get("nodes", [])[:4]} for link in found["links"]]
-    short = {**found, "links": links[:3]}
-    return short if len(str(short)) < 500 else {"state": found["state"], "links": []}
+    links = [
+        {**each, "devices": each["devices"][:4], "nodes": each.get("nodes", [])[:4]} for each in transport["links"]
+    ]
+    short = {**transport, "links": links[:3]}
+    return short if len(str(short)) < 500 else {"state": transport["state"], "links": []}

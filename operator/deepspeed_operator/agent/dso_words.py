@@ -1,4 +1,4 @@
-"""What a program says about its own end: the line of its output that tells why, freed of what is for a terminal."""
+"""Why a program ended by its own output: the line that says so, freed of what is for a terminal."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def dying_words(output: str) -> str:
 
 def rank_of(output: str) -> int | None:
     """The rank that a launcher's log names: by torchrun's report, else by torch's [rankN] before a traceback."""
-    found = _ROOT_CAUSE.findall(output)
-    ranks = [each[0] for each in found] or re.findall(r"^\[rank(\d+)\]: Traceback", output, re.MULTILINE)
+    reports = _ROOT_CAUSE.findall(output)
+    ranks = [each[0] for each in reports] or re.findall(r"^\[rank(\d+)\]: Traceback", output, re.MULTILINE)
     return int(ranks[-1]) if ranks else None
 
 
@@ -72,29 +72,29 @@ def traceback_line(text: str) -> str:
 
 
 def _first_failure(output: str) -> str:
-    """The exception of the rank that torchrun found to have failed first."""
-    found = _ROOT_CAUSE.search(output)
-    if not found:
+    """The exception of the rank that by torchrun's report failed first."""
+    match = _ROOT_CAUSE.search(output)
+    if not match:
         return ""
-    recorded = _RECORDED.findall(found[3])
-    own = re.findall(rf"^\[(?:rank|default){found[1]}\]: ?(.*)", output, re.MULTILINE)
+    recorded = _RECORDED.findall(match[3])
+    own = re.findall(rf"^\[(?:rank|default){match[1]}\]: ?(.*)", output, re.MULTILINE)
     return recorded[-1] if recorded else traceback_line("\n".join(own))
 
 
 def _report(output: str) -> str:
-    found = _ROOT_CAUSE.search(output)
-    if not found:
+    match = _ROOT_CAUSE.search(output)
+    if not match:
         return ""
-    end = f"was killed by signal {found[2][1:]}" if found[2].startswith("-") else f"exited with code {found[2]}"
-    return f"by torchrun's report rank {found[1]} failed first and {end}"
+    end = f"was killed by signal {match[2][1:]}" if match[2].startswith("-") else f"exited with code {match[2]}"
+    return f"by torchrun's report rank {match[1]} failed first and {end}"
 
 
 def _last(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.findall(text)
-    return str(found[-1]).strip() if found else ""
+    matches = pattern.findall(text)
+    return str(matches[-1]).strip() if matches else ""
 
 
 def _last_line(text: str) -> str:
     lines = (line.rstrip() for line in reversed(text.splitlines()) if not _OF_OTHERS.search(line))
-    said = next((line for line in lines if line and not line[0].isspace()), "")
-    return f'"{said[:200]}"' if said else ""
+    last = next((line for line in lines if line and not line[0].isspace()), "")
+    return f'"{last[:200]}"' if last else ""

@@ -34,7 +34,7 @@ TEMPORARY: Final = "/tmp"  # noqa: S108 -- where programs look for it
 AGENT: Final = f"{JOB_DIRECTORY}/agent"
 HOSTFILE: Final = "hostfile"
 CONFIG_FILE: Final = "ds_config.json"
-PLAN_FILE: Final = "plan.json"
+LAUNCH_FILE: Final = "launch.json"
 TOKEN_FILE: Final = "token"  # noqa: S105 -- its name
 CONFIG_PATH: Final = f"{JOB_DIRECTORY}/{CONFIG_FILE}"
 

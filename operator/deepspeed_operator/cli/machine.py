@@ -55,7 +55,7 @@ def divide_devices(world: World, visible: list[str]) -> list[str] | None:
 
 def are_free(ports: Ports) -> bool:
     """Say whether nobody listens on these ports on any address."""
-    for port in ports:
+    for port in ports.all:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # an old connection's end does not count
             try:

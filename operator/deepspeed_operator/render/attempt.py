@@ -12,7 +12,7 @@ from deepspeed_operator.api.names import (
     LABEL_INDEX,
     LABEL_INSTANCE,
     LABEL_NAME,
-    PLAN_FILE,
+    LAUNCH_FILE,
     content_name,
     host_name,
     pod_name,
@@ -25,7 +25,7 @@ from deepspeed_operator.job.image import declared_version, is_worker_image, trai
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.ports import Ports, ports
 from deepspeed_operator.job.template import PodTemplate, pod_template
-from deepspeed_operator.render.content import hostfile, plan_file
+from deepspeed_operator.render.content import hostfile, launch_document
 from deepspeed_operator.render.contributor import Contributor, annotations_for, pod_for, trainer_for
 from deepspeed_operator.render.endpoints import endpoint_slices
 from deepspeed_operator.render.hardening import Hardening
@@ -67,7 +67,7 @@ class Attempt:
         hosts = (host_name(self.job.metadata.name, self.attempt, index) for index in range(self.world.nodes))
         data = {
             HOSTFILE: hostfile(hosts, self.world),
-            PLAN_FILE: plan_file(
+            LAUNCH_FILE: launch_document(
                 self.job, self.attempt, self.world, ports=self.ports, config_path=config_path, deepspeed=version
             ),
         }

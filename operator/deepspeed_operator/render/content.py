@@ -15,7 +15,9 @@ from deepspeed_operator.job.ports import Ports
 from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.render.network_variables import environment
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2  # docs/agent-protocol.md
+# An agent that hears nothing of the others for so long ends its ranks: after it, nothing of a lost pod still writes.
+FENCE_SECONDS: Final = 20
 DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
 
 
@@ -24,17 +26,17 @@ def hostfile(hosts: Iterable[str], world: World) -> str:
     return "".join(f"{host} slots={world.slots_per_node}\n" for host in hosts)
 
 
-def plan_file(
+def launch_document(
     job: DeepSpeedJob, attempt: int, world: World, *, ports: Ports, config_path: str | None, deepspeed: str | None
 ) -> str:
-    """Write what the agent is to do."""
+    """Write what the agent is to do. The agent that is delivered beside it reads every key, and no other."""
     spec, training = job.spec, job.spec.training
-    plan: Json = {
+    document: Json = {
         "protocol": PROTOCOL,
         "job": job.metadata.name,
-        "namespace": job.metadata.namespace,
         "uid": job.metadata.uid,
         "attempt": attempt,
+        "round": 1,  # the first of the attempt
         "nodes": world.nodes,
         "slotsPerNode": world.slots_per_node,
         "launcher": training.launcher.value,
@@ -47,15 +49,15 @@ def plan_file(
         "deepspeedVersion": deepspeed,
         "environment": environment(spec, library_of(accelerator_of(spec, default_resource(world)))),
         "libraryPath": list(profile_of(spec).library_path),
-        "agentPort": ports.agent,
-        "masterPort": ports.master,
+        "ports": {"agent": ports.agent, "preflight": ports.preflight, "masters": list(ports.masters)},
         "requiredFabric": required_fabric(spec),
         "preflightBandwidth": preflight_bandwidth(spec),
         "measure": spec.model is not None and training.launcher is Launcher.RANKS,
         "startupDeadlineSeconds": spec.startup_deadline_seconds,
         "terminationGraceSeconds": _grace_seconds(spec),
+        "fenceSeconds": FENCE_SECONDS,
     }
-    return json.dumps(plan, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _program(spec: DeepSpeedJobSpec) -> Json:

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH, ENV_INDEX, ENV_PREFIX, HOSTFILE, PLAN_FILE
+from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH, ENV_INDEX, ENV_PREFIX, HOSTFILE, LAUNCH_FILE
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.untyped import Json, objects_at, present
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.render.attempt import Attempt
-from deepspeed_operator.render.content import hostfile, plan_file
+from deepspeed_operator.render.content import hostfile, launch_document
 from deepspeed_operator.render.trainer_container import WORKSPACE_CONFIG
 
 _KEPT_OF_POD = frozenset({"containers", "terminationGracePeriodSeconds"})
@@ -27,7 +27,7 @@ def loopback(index: int) -> str:
 def machine_files(attempt: Attempt, config_path: str) -> dict[str, str]:
     """Return what every agent reads; the configuration will be at `config_path`."""
     job, world, config = attempt.job, attempt.world, attempt.config_text
-    plan = plan_file(
+    document = launch_document(
         job,
         attempt.attempt,
         world,
@@ -36,8 +36,8 @@ def machine_files(attempt: Attempt, config_path: str) -> dict[str, str]:
         deepspeed=declared_version(job.spec, attempt.installation),
     )
     if _joins_machines(job.spec):
-        plan = json.dumps({**json.loads(plan), "environment": {}, "libraryPath": []}, indent=2) + "\n"
-    files = {HOSTFILE: hostfile(map(loopback, range(world.nodes)), world), PLAN_FILE: plan}
+        document = json.dumps({**json.loads(document), "environment": {}, "libraryPath": []}, indent=2) + "\n"
+    files = {HOSTFILE: hostfile(map(loopback, range(world.nodes)), world), LAUNCH_FILE: document}
     return files if config is None else {**files, CONFIG_FILE: config}
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 AGENT = Path(__file__).parents[3] / "operator/deepspeed_operator/agent"
@@ -21,6 +21,37 @@ CONFIG = {"train_micro_batch_size_per_gpu": 4}
 
 # What a training script may ask for: the variables that a rank was given, one JSON object a line.
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
+
+
+def document(**fields: Any) -> dict[str, Any]:
+    """A launch document, with these fields."""
+    return {
+        "protocol": 2,
+        "job": "pretrain",
+        "uid": "job-uid",
+        "attempt": 1,
+        "round": 1,
+        "nodes": 1,
+        "slotsPerNode": 1,
+        "launcher": "Ranks",
+        "program": {"kind": "script", "value": ["train.py"]},
+        "args": [],
+        "python": "python3",
+        "configPath": None,
+        "integration": "None",
+        "files": False,
+        "deepspeedVersion": None,
+        "environment": {},
+        "libraryPath": [],
+        "ports": {"agent": 20000, "preflight": 20001, "masters": [20002]},
+        "requiredFabric": None,
+        "preflightBandwidth": None,
+        "measure": False,
+        "startupDeadlineSeconds": 15,
+        "terminationGraceSeconds": 30,
+        "fenceSeconds": 20,
+        **fields,
+    }
 
 
 @dataclass
@@ -100,7 +131,7 @@ class Gang:
     nodes: int = 1
     slots: int = 1
     script: str | None = "print('trained', flush=True)"
-    plan: dict[str, Any] = field(default_factory=dict[str, Any])
+    launch: dict[str, Any] = field(default_factory=dict[str, Any])
     config: dict[str, Any] | None = field(default_factory=lambda: CONFIG)
     attempt: int = 1
     token: str = TOKEN
@@ -127,28 +158,11 @@ class Gang:
         (etc / "token").write_text(self.token)
         if self.config is not None:
             (etc / "ds_config.json").write_text(json.dumps(self.config))
-        plan: dict[str, Any] = {
-            "protocol": 1,
-            "job": "pretrain",
-            "namespace": "ml",
-            "uid": "job-uid",
-            "attempt": self.attempt,
-            "nodes": self.nodes,
-            "slotsPerNode": self.slots,
-            "launcher": "Ranks",
-            "program": {"kind": "script", "value": ["train.py"]},
-            "args": [],
-            "python": self.python,
-            "configPath": str(etc / "ds_config.json") if self.config is not None else None,
-            "integration": "None",
-            "files": False,
-            "deepspeedVersion": None,
-            "agentPort": self.port,
-            "masterPort": 29500,
-            "startupDeadlineSeconds": 15,
-            "terminationGraceSeconds": 30,
-        }
-        (etc / "plan.json").write_text(json.dumps({**plan, **self.plan}))
+        own = {"attempt": self.attempt, "nodes": self.nodes, "slotsPerNode": self.slots, "python": self.python}
+        config = str(etc / "ds_config.json") if self.config is not None else None
+        ports = {"agent": self.port, "preflight": 24444, "masters": [29500, 29501]}
+        launch = document(**{**own, "configPath": config, "ports": ports, **self.launch})
+        (etc / "launch.json").write_text(json.dumps(launch))
         return etc
 
     def start(self, index: int = 0, *, wrapper: tuple[str, ...] = (), **environment: str) -> Running:
@@ -205,10 +219,11 @@ def load(module: str) -> ModuleType:
         sys.path.remove(str(AGENT))
 
 
-def plan(**fields: Any) -> Any:
-    """The agent's own plan, with these fields, for what is tested without a process."""
-    raw = {"nodes": 1, "slots": 1, "fabric": None, **fields}
-    return SimpleNamespace(**raw)
+def launch_of(nodes: int, slots: int = 1, **fields: Any) -> Any:
+    """The agent's own view of a launch document, on rank 0, for what is tested without a process."""
+    hostfile = "".join(f"pretrain-1-{index}.pretrain slots={slots}\n" for index in range(nodes))
+    raw = document(nodes=nodes, slotsPerNode=slots, **fields)
+    return load("dso_launch").LaunchDocument(raw, hostfile, {"DEEPSPEED_OPERATOR_INDEX": "0"})
 
 
 def interpreters() -> list[str]:

@@ -19,8 +19,8 @@ FILES = 400
 FEW_FILES = ("sh", "-c", f'ulimit -n {FILES} && exec "$@"', "sh")
 SLOW = {
     "silent": b"",
-    "half a head": b"POST /beat HTTP/1.1\r\nContent-",
-    "half a body": b"POST /beat HTTP/1.1\r\nAuthorization: Bearer guessed\r\nContent-Length: 60000\r\n\r\n[",
+    "half a head": b"POST /heartbeat HTTP/1.1\r\nContent-",
+    "half a body": b"POST /heartbeat HTTP/1.1\r\nAuthorization: Bearer guessed\r\nContent-Length: 60000\r\n\r\n[",
 }
 
 
@@ -74,7 +74,7 @@ def crowd(address: tuple[str, int], sources: int) -> Generator[Crowd]:
 def test_members_are_served_whoever_else_presses(gang: Make, tmp_path: Path, sources: int) -> None:
     over = tmp_path / "over"
     script = f"import os, time\nwhile not os.path.exists({str(over)!r}): time.sleep(0.05)"
-    made = gang(nodes=2, script=script, plan={"fenceSeconds": FENCE})
+    made = gang(nodes=2, script=script, launch={"fenceSeconds": FENCE})
     running = [made.start(0, wrapper=FEW_FILES), made.start(1)]
     for each in running:
         each.wait_until_ready()

@@ -33,7 +33,7 @@ def test_exit_code_7_ends_every_pod_with_the_same_cause(gang: Make, failing: int
     assert [each.code for each in ended] == [7, 7, 7]
     assert ended[0].cause == ended[1].cause == ended[2].cause
     assert ended[0].cause == {
-        "protocol": 1,
+        "protocol": 2,
         "reason": "RankFailed",
         "rank": failing,
         "exitCode": 7,
@@ -43,7 +43,7 @@ def test_exit_code_7_ends_every_pod_with_the_same_cause(gang: Make, failing: int
         "pod": f"pretrain-1-{failing}",
         "node": f"node{failing}",
         "deepspeed": None,
-        "generation": 1,
+        "round": 1,
     }
     assert ended[failing].log_tail == "last words\n"
 
@@ -78,8 +78,15 @@ def test_signatures(gang: Make, script: str, signature: str) -> None:
     assert ended.cause["signature"] == signature
 
 
+def test_error_files_go_with_their_round(gang: Make) -> None:
+    script = "import os; print(os.environ['TORCHELASTIC_ERROR_FILE']); open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')"
+    (ended,) = gang(script=script).run()
+    assert ended.output.startswith("/")
+    assert not Path(ended.output.strip()).exists()
+
+
 def test_a_module_that_is_not_there_is_named(gang: Make) -> None:
-    (ended,) = gang(plan={"program": {"kind": "module", "value": ["no.such"]}}).run()
+    (ended,) = gang(launch={"program": {"kind": "module", "value": ["no.such"]}}).run()
     assert "No module named 'no'" in ended.cause["signature"]
 
 
@@ -158,7 +165,7 @@ time.sleep(60)
 
 def test_a_rank_that_ignores_a_sigterm_from_outside_is_killed_before_the_grace_ends(gang: Make) -> None:
     script = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP
-    running = gang(script=script, plan={"terminationGraceSeconds": 7}).start()
+    running = gang(script=script, launch={"terminationGraceSeconds": 7}).start()
     running.wait_for_output("started")
     running.signal(signal.SIGTERM)
     ended = running.end(6)
@@ -175,7 +182,7 @@ def test_sigterm_before_the_ranks_start(gang: Make) -> None:
 
 def test_sigterm_while_the_agent_itself_starts(tmp_path: Path) -> None:
     # What it reads first is a pipe, so that it cannot have come further than its own imports.
-    os.mkfifo(tmp_path / "plan.json")
+    os.mkfifo(tmp_path / "launch.json")
     log = tmp_path / "termination-log"
     own = {"DEEPSPEED_OPERATOR_DIR": str(tmp_path), "DEEPSPEED_OPERATOR_TERMINATION_LOG": str(log)}
     first = ("unshare", "--pid", "--fork", "--kill-child", sys.executable, "-S", "-u", str(AGENT))
@@ -204,7 +211,7 @@ def handles_sigterm(pid: str) -> bool:
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_silent_peer_is_lost_and_named_and_so_it_is_to_itself(gang: Make, lost: int) -> None:
-    made = gang(nodes=2, script=SLEEP, plan={"fenceSeconds": 3})
+    made = gang(nodes=2, script=SLEEP, launch={"fenceSeconds": 3})
     running = made.start_all()
     for each in running:
         each.wait_for_output("started")
@@ -220,7 +227,7 @@ def test_a_silent_peer_is_lost_and_named_and_so_it_is_to_itself(gang: Make, lost
 
 
 def test_a_pod_that_vanished_is_lost(gang: Make) -> None:
-    made = gang(nodes=2, script=SLEEP, plan={"fenceSeconds": 2})
+    made = gang(nodes=2, script=SLEEP, launch={"fenceSeconds": 2})
     running = made.start_all()
     for each in running:
         each.wait_for_output("started")
@@ -272,7 +279,7 @@ def test_the_message_is_bounded_and_the_object_first(gang: Make) -> None:
 
 
 def test_an_error_of_the_agents_own_is_told(gang: Make) -> None:
-    made = gang(plan={"protocol": 9})
+    made = gang(launch={"protocol": 9})
     (ended,) = made.run()
     assert (ended.code, ended.cause["reason"]) == (1, "AgentError")
     assert "protocol 9" in ended.cause["signature"]
@@ -331,7 +338,7 @@ def test_a_log_begins_with_a_whole_line_without_colours_and_carets(gang: Make) -
 
 
 def test_the_program_of_a_pod_without_ranks_of_ours_is_called_so(gang: Make) -> None:
-    (ended,) = gang(slots=2, script="raise SystemExit('no data')", plan={"launcher": "None"}).run()
+    (ended,) = gang(slots=2, script="raise SystemExit('no data')", launch={"launcher": "None"}).run()
     assert '[deepspeed-operator] the program exited with code 1: "no data"' in ended.output
     assert "None" not in ended.output.partition("the program exited")[2]
 

@@ -58,7 +58,7 @@ def installed(directory: Path, **modules: str) -> str:
 @pytest.mark.parametrize("python", interpreters())
 def test_rank_0s_agent_tells_what_20_steps_took_on_every_python(gang: Make, tmp_path: Path, python: str) -> None:
     users = installed(tmp_path / "users", deepspeed=DEEPSPEED)
-    made = gang(nodes=2, script=TRAIN.format(stay=2), plan=MEASURE, python=python)
+    made = gang(nodes=2, script=TRAIN.format(stay=2), launch=MEASURE, python=python)
     first, second = (made.start(index, PYTHONPATH=users) for index in range(2))
     first.wait_for(lambda: first.ask("/readyz") == 200 and first.get("/state")[1]["measured"], 20)
     measured = first.get("/state")[1]["measured"]
@@ -75,7 +75,7 @@ def test_rank_0s_agent_tells_what_20_steps_took_on_every_python(gang: Make, tmp_
 @pytest.mark.parametrize(("users", "whole"), [(None, "{ours}"), ("/a:/b", "/a:/b:{ours}"), ("/a:", "/a::{ours}")])
 def test_the_hook_comes_behind_the_users_path_and_is_taken_away(gang: Make, users: str | None, whole: str) -> None:
     given = {"PYTHONPATH": users} if users is not None else {}
-    (ended,) = gang(script=PRINT_ENVIRONMENT, plan=MEASURE).run(**given)
+    (ended,) = gang(script=PRINT_ENVIRONMENT, launch=MEASURE).run(**given)
     (env,) = ended.environments
     ours = env["PYTHONPATH"].rpartition(":")[2]
     assert env["PYTHONPATH"] == whole.format(ours=ours)
@@ -89,16 +89,16 @@ def test_without_a_plan_nothing_is_measured(gang: Make, tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_made_is_no_reason_not_to_train(gang: Make) -> None:
-    (ended,) = gang(plan=MEASURE).run(TMPDIR="/proc/none")
+    (ended,) = gang(launch=MEASURE).run(TMPDIR="/proc/none")
     assert (ended.code, "trained" in ended.output) == (0, True), ended.output
 
 
 def test_a_sitecustomize_of_the_users_comes_instead(gang: Make, tmp_path: Path) -> None:
     users = installed(tmp_path / "users", deepspeed=DEEPSPEED, sitecustomize="print('the users')")
-    (ended,) = gang(script=TRAIN.format(stay=0), plan=MEASURE).run(PYTHONPATH=users)
+    (ended,) = gang(script=TRAIN.format(stay=0), launch=MEASURE).run(PYTHONPATH=users)
     assert ended.code == 0, ended.output
     assert ended.output.count("the users") == 1, "the rank's process alone"
-    assert ended.cause == {"protocol": 1, "reason": "Completed", "deepspeed": None}
+    assert ended.cause == {"protocol": 2, "reason": "Completed", "round": 1, "deepspeed": None}
 
 
 @pytest.fixture

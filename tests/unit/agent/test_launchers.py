@@ -54,7 +54,7 @@ def deepspeed(tmp_path: Path) -> str:
 
 
 def with_deepspeed(gang: Make, how: str) -> Gang:
-    return gang(nodes=2, script=SCRIPT, plan={"launcher": "DeepSpeed", "args": [how]})
+    return gang(nodes=2, script=SCRIPT, launch={"launcher": "DeepSpeed", "args": [how]})
 
 
 def test_deepspeeds_cli_gets_our_hostfile_and_world(gang: Make, deepspeed: str) -> None:
@@ -90,7 +90,9 @@ def test_a_rank_killed_under_deepspeeds_launcher_is_a_signal(gang: Make, deepspe
     script = (
         "print('[x] [ERROR] [launch.py:259:sigkill_handler] [] exits with return code = -9'); raise SystemExit(247)"
     )
-    (ended,) = gang(slots=slots, script=script, plan={"launcher": "DeepSpeed", "args": ["x"]}).run(PYTHONPATH=deepspeed)
+    (ended,) = gang(slots=slots, script=script, launch={"launcher": "DeepSpeed", "args": ["x"]}).run(
+        PYTHONPATH=deepspeed
+    )
     assert (ended.code, ended.cause["signal"], ended.cause["exitCode"]) == (137, 9, None)
 
 
@@ -112,7 +114,7 @@ def test_launcher_deepspeed_without_deepspeed_is_refused(gang: Make) -> None:
 
 
 def test_launcher_none_runs_the_command_once_with_the_nodes_values(gang: Make) -> None:
-    made = gang(nodes=2, slots=4, script=PRINT_ENVIRONMENT, plan={"launcher": "None", "args": ["$(NODE_RANK)"]})
+    made = gang(nodes=2, slots=4, script=PRINT_ENVIRONMENT, launch={"launcher": "None", "args": ["$(NODE_RANK)"]})
     ended = made.run()
     assert [each.code for each in ended] == [0, 0]
     (env,) = ended[1].environments
@@ -131,19 +133,19 @@ def test_launcher_none_runs_the_command_once_with_the_nodes_values(gang: Make) -
 
 @pytest.mark.parametrize("word", ["$(RANK)-$(WORLD_SIZE)", "--nnodes=${WORLD_SIZE:-1}", "$RANK"])
 def test_a_command_that_names_a_pytorchjobs_variables_gets_them(gang: Make, word: str) -> None:
-    ended = gang(nodes=2, slots=4, script=PRINT_ENVIRONMENT, plan={"launcher": "None", "args": [word]}).run()
+    ended = gang(nodes=2, slots=4, script=PRINT_ENVIRONMENT, launch={"launcher": "None", "args": [word]}).run()
     (env,) = ended[1].environments
     assert (env["WORLD_SIZE"], env["RANK"]) == ("2", "1"), "pods, not ranks"
     assert "LOCAL_RANK" not in env
 
 
 def test_a_failure_under_launcher_none_names_no_rank_when_there_are_several(gang: Make) -> None:
-    (ended,) = gang(slots=2, script="raise SystemExit(5)", plan={"launcher": "None"}).run()
+    (ended,) = gang(slots=2, script="raise SystemExit(5)", launch={"launcher": "None"}).run()
     assert (ended.code, ended.cause["rank"], ended.cause["exitCode"]) == (5, None, 5)
 
 
 def test_the_rank_that_torch_names_in_its_traceback_is_taken(gang: Make) -> None:
     lines = ["Traceback (most recent call last):", '  File "train.py", line 1', "ValueError: boom"]
     script = "".join(f"print({'[rank3]: ' + line!r})\n" for line in lines) + "raise SystemExit(1)"
-    (ended,) = gang(slots=4, script=script, plan={"launcher": "None"}).run()
+    (ended,) = gang(slots=4, script=script, launch={"launcher": "None"}).run()
     assert (ended.cause["rank"], ended.cause["signature"]) == (3, "ValueError: boom")

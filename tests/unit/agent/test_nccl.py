@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.agent.harness import load, plan
+from tests.unit.agent.harness import launch_of, load
 
 LOGS = Path(__file__).parent / "nccl"
 
@@ -22,7 +22,7 @@ def summary(text: str, slots: int = 1, *, over: bool = False) -> dict[str, Any]:
         for line in lines.splitlines():
             log.take("file", line)
         reports[int(node)] = log.report()
-    return load("dso_transport").summary(plan(nodes=2, slots=slots), reports, over, "why")
+    return load("dso_transport").summary(launch_of(nodes=2, slots=slots), reports, over, "why")
 
 
 def said(found: dict[str, Any]) -> list[str]:
@@ -86,7 +86,7 @@ def test_pairs_that_differ_are_told_apart() -> None:
         for line in (comm(node, node, 3, 3) + channel).splitlines():
             log.take("file", line)
         reports[node] = log.report()
-    found = load("dso_transport").summary(plan(nodes=3, slots=1), reports, False, "")
+    found = load("dso_transport").summary(launch_of(nodes=3, slots=1), reports, False, "")
     assert found["state"] == "Mixed"
     assert {link["uses"]: link["nodes"] for link in found["links"]} == {"NET/IB": ["0-1", "1-2"], "NET/Socket": ["0-2"]}
     assert load("dso_transport").those_on(["Socket"], found) == "nodes 0-2 use NET/Socket (0)"
@@ -135,5 +135,5 @@ def test_no_input_stops_the_parser_and_its_report_is_always_understood(lines: li
     log = load("dso_nccl").Log()
     for line in lines:
         log.take("file", line)
-    found = load("dso_transport").summary(plan(nodes=2, slots=1), {0: log.report(), 1: log.report()}, True, "")
+    found = load("dso_transport").summary(launch_of(nodes=2, slots=1), {0: log.report(), 1: log.report()}, True, "")
     assert found["state"] in {"Unknown", "P2P", "SHM", "Socket", "IB", "OFI", "Plugin", "Mixed"}

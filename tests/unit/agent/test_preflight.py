@@ -12,7 +12,7 @@ Make = Callable[..., Gang]
 
 
 def test_a_missing_script_is_shown_with_what_is_there(gang: Make) -> None:
-    made = gang(plan={"program": {"kind": "script", "value": ["trian.py"]}})
+    made = gang(launch={"program": {"kind": "script", "value": ["trian.py"]}})
     there = [path.name for path in made.code.iterdir()]
     for name in (*(f"a{index:02}.txt" for index in range(12)), "mine.py", "trains.py"):
         (made.code / name).touch()
@@ -28,18 +28,18 @@ def test_a_missing_script_is_shown_with_what_is_there(gang: Make) -> None:
 
 
 def test_a_missing_interpreter(gang: Make) -> None:
-    (ended,) = gang(plan={"python": "python9"}).run()
+    (ended,) = gang(launch={"python": "python9"}).run()
     assert (ended.code, ended.cause["reason"]) == (1, "PythonNotFound")
     assert "python9" in ended.cause["signature"]
 
 
 def test_a_missing_command(gang: Make) -> None:
-    (ended,) = gang(plan={"program": {"kind": "command", "value": ["no-such-command"]}}).run()
+    (ended,) = gang(launch={"program": {"kind": "command", "value": ["no-such-command"]}}).run()
     assert (ended.code, ended.cause["reason"]) == (1, "ScriptNotFound")
 
 
 def test_a_command_that_cannot_be_executed(gang: Make) -> None:
-    made = gang(plan={"program": {"kind": "command", "value": ["./broken"]}})
+    made = gang(launch={"program": {"kind": "command", "value": ["./broken"]}})
     (made.code / "broken").write_bytes(b"\x00\x01")
     (made.code / "broken").chmod(0o755)
     (ended,) = made.run()
@@ -60,7 +60,7 @@ def test_the_same_world_in_the_environment_is_fine(gang: Make) -> None:
 
 
 def test_a_hostfile_of_another_world_is_refused(gang: Make) -> None:
-    (ended,) = gang(slots=2, plan={"slotsPerNode": 4}).run()
+    (ended,) = gang(slots=2, launch={"slotsPerNode": 4}).run()
     assert ended.cause["reason"] == "WorldMismatch"
     assert "the hostfile has 1 hosts with slots [2]; planned are 1 with 4" in ended.cause["signature"]
 
@@ -122,6 +122,6 @@ def test_what_a_sitecustomize_prints_and_starts_does_not_keep_the_ranks_from_sta
         "    os.write(1, b'caf\\xe9\\n')\n"
         "    subprocess.Popen(['sleep', '7'])\n"
     )
-    (ended,) = gang(plan={"launcher": "Ranks"}).run(PYTHONPATH=str(tmp_path))
+    (ended,) = gang(launch={"launcher": "Ranks"}).run(PYTHONPATH=str(tmp_path))
     assert (ended.code, ended.cause["reason"]) == (0, "Completed")
     assert ended.seconds < 6

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import TOKEN, Gang, load
+from tests.unit.agent.harness import TOKEN, Gang, launch_of, load
 
 Make = Callable[..., Gang]
 UNRESOLVABLE = "no-such-host.invalid"
 
 
 def test_who_is_missing_at_the_deadline_is_named_by_all(gang: Make) -> None:
-    made = gang(nodes=14, plan={"startupDeadlineSeconds": 1})
+    made = gang(nodes=14, launch={"startupDeadlineSeconds": 1})
     running = [made.start(0), made.start(2)]
     ended = [each.end(12) for each in running]
     cause = ended[0].cause
@@ -32,7 +32,7 @@ def test_who_is_missing_at_the_deadline_is_named_by_all(gang: Make) -> None:
 
 
 def test_a_host_that_does_not_resolve_is_named(gang: Make) -> None:
-    made = gang(nodes=2, plan={"startupDeadlineSeconds": 1})
+    made = gang(nodes=2, launch={"startupDeadlineSeconds": 1})
     made.hosts[0] = UNRESOLVABLE
     ended = made.start(1).end(12)
     assert (ended.code, ended.cause["reason"], ended.cause["index"]) == (1, "HostNotResolved", 0)
@@ -40,13 +40,13 @@ def test_a_host_that_does_not_resolve_is_named(gang: Make) -> None:
 
 
 def test_rank_0_waits_until_its_own_name_resolves(gang: Make) -> None:
-    made = gang(plan={"startupDeadlineSeconds": 1})
+    made = gang(launch={"startupDeadlineSeconds": 1})
     made.hosts[0] = UNRESOLVABLE
     assert made.start(0).end(12).cause["reason"] == "HostNotResolved"
 
 
 def test_rank_0_that_never_starts_is_missing(gang: Make) -> None:
-    made = gang(nodes=2, plan={"startupDeadlineSeconds": 1})
+    made = gang(nodes=2, launch={"startupDeadlineSeconds": 1})
     ended = made.start(1).end(12)
     assert (ended.cause["reason"], ended.cause["index"]) == ("PeersMissing", 0)
     assert made.hosts[0] in ended.cause["signature"]
@@ -73,7 +73,7 @@ def test_peers_may_come_in_any_order_and_late(gang: Make) -> None:
 def test_who_does_not_know_the_token_is_refused_with_the_reason(gang: Make) -> None:
     """An agent of another job, or of another attempt, to which rank 0's address has come."""
     here = gang(nodes=2)
-    other = gang(nodes=2, hosts=here.hosts, port=here.port, token="another", plan={"startupDeadlineSeconds": 1})
+    other = gang(nodes=2, hosts=here.hosts, port=here.port, token="another", launch={"startupDeadlineSeconds": 1})
     hub = here.start(0)
     ended = other.start(1).end(12)
     assert list(hub.get("/state")[1]["refused"].values()) == [
@@ -93,7 +93,7 @@ def test_the_uid_ends_no_run_and_a_stranger_learns_nothing_but_the_phase(gang: M
         assert said == [(200, {"phase": "Running"})] * 3
         with closing(HTTPConnection(running.host, made.port, timeout=3)) as connection:
             headers = {"Authorization": f"Bearer {token}".encode()}
-            connection.request("POST", "/beat", json.dumps(beat(0, "Stopping", cause=cause)), headers)
+            connection.request("POST", "/heartbeat", json.dumps(heartbeat(0, "Stopping", cause=cause)), headers)
             assert connection.getresponse().status == 403
     time.sleep(0.5)
     assert running.get("/state")[1]["phase"] == "Running"
@@ -133,69 +133,53 @@ def test_a_replaced_pod_takes_its_index_before_the_start(gang: Make) -> None:
         running.wait_until_ready()
 
 
-def hub(nodes: int, **plan: Any) -> Any:
-    raw: dict[str, Any] = {
-        "protocol": 1,
-        "job": "pretrain",
-        "uid": "job-uid",
-        "attempt": 1,
-        "nodes": nodes,
-        "slotsPerNode": 8,
-        "launcher": "Ranks",
-        "program": {"kind": "script", "value": ["train.py"]},
-        "args": [],
-        "python": "python3",
-        "configPath": None,
-        "integration": "None",
-        "files": False,
-        "deepspeedVersion": None,
-        "agentPort": 1,
-        "masterPort": 2,
-        "startupDeadlineSeconds": 60,
-        "terminationGraceSeconds": 30,
-        **plan,
+def hub(nodes: int) -> Any:
+    return load("dso_hub").Hub(launch_of(nodes, 8, startupDeadlineSeconds=60), 0.0)
+
+
+def heartbeat(index: int, phase: str = "Waiting", **more: Any) -> dict[str, Any]:
+    pod: dict[str, Any] = {
+        "pod": f"pretrain-1-{index}",
+        "podUid": f"uid-{index}",
+        "node": f"node{index}",
+        "addresses": [],
     }
-    hostfile = "".join(f"pretrain-1-{index}.pretrain slots=8\n" for index in range(nodes))
-    plan_ = load("dso_plan").Plan(raw, hostfile, {"DEEPSPEED_OPERATOR_INDEX": "0"})
-    return load("dso_gang").Gang(plan_, 0.0)
-
-
-def beat(index: int, phase: str = "Waiting", **more: Any) -> dict[str, Any]:
-    pod = {"pod": f"pretrain-1-{index}", "podUid": f"uid-{index}", "node": f"node{index}"}
-    return {"protocol": 1, "uid": "job-uid", "attempt": 1, "index": index, "phase": phase, "cause": None, **pod, **more}
+    attempt: dict[str, Any] = {"protocol": 2, "uid": "job-uid", "attempt": 1, "index": index, **pod}
+    news = {"round": None if phase == "Waiting" else 1, "cause": None, "left": None, "transport": None, "world": None}
+    return {**attempt, "phase": phase, **news, **more}
 
 
 def test_after_the_release_another_pod_of_the_same_index_is_refused() -> None:
     gang = hub(2)
-    gang.beat(beat(0), 1.0)
-    gang.beat(beat(1), 1.0)
-    status, answer = gang.beat(beat(1, podUid="intruder"), 2.0)
+    gang.heartbeat(heartbeat(0), 1.0)
+    gang.heartbeat(heartbeat(1), 1.0)
+    status, answer = gang.heartbeat(heartbeat(1, podUid="intruder"), 2.0)
     assert status == 409
     assert "the ranks run, with pod pretrain-1-1 uid uid-1 as index 1" in answer["refused"]
 
 
 def test_a_pod_that_registered_and_died_does_not_start_the_ranks() -> None:
     gang = hub(3)
-    gang.beat(beat(0), 1.0)
-    gang.beat(beat(1), 1.0)
+    gang.heartbeat(heartbeat(0), 1.0)
+    gang.heartbeat(heartbeat(1), 1.0)
     for moment in range(2, 20):
-        gang.beat(beat(0), float(moment))
+        gang.heartbeat(heartbeat(0), float(moment))
         gang.check(float(moment))
-    gang.beat(beat(2), 20.0)
-    assert (gang.released, gang.missing()) == (False, [1])
-    gang.beat(beat(1, podUid="replacement"), 20.5)
-    assert gang.released
+    gang.heartbeat(heartbeat(2), 20.0)
+    assert (gang.round.opened, gang.missing()) == (False, [1])
+    gang.heartbeat(heartbeat(1, podUid="replacement"), 20.5)
+    assert gang.round.opened
 
 
 def test_what_agents_cost_rank_0_grows_with_their_number_and_no_faster() -> None:
     def life(nodes: int) -> None:
         gang = hub(nodes)
         for index in range(nodes):
-            gang.beat(beat(index), 1.0)
-        assert gang.released
+            gang.heartbeat(heartbeat(index), 1.0)
+        assert gang.round.opened
         for moment in range(2, 7):
             for index in range(nodes):
-                assert gang.beat(beat(index, "Running"), float(moment))[0] == 200
+                assert gang.heartbeat(heartbeat(index, "Running"), float(moment))[0] == 200
             gang.check(float(moment))
 
     assert instructions(lambda: life(1000)) < 1.2 * 5 * instructions(lambda: life(200))
@@ -224,24 +208,24 @@ def instructions(work: Callable[[], None]) -> int:
 def test_only_who_still_runs_owes_signs_of_life(phase: str, lost: bool) -> None:
     gang = hub(3)
     for index in range(3):
-        gang.beat(beat(index), 1.0)
-    gang.beat(beat(1, phase), 2.0)
+        gang.heartbeat(heartbeat(index), 1.0)
+    gang.heartbeat(heartbeat(1, phase), 2.0)
     for moment in range(3, 40):
-        gang.beat(beat(0, "Running"), float(moment))
-        gang.beat(beat(2, "Running"), float(moment))
+        gang.heartbeat(heartbeat(0, "Running"), float(moment))
+        gang.heartbeat(heartbeat(2, "Running"), float(moment))
         gang.check(float(moment))
-    assert (gang.cause is not None) is lost
-    assert not lost or (gang.cause["reason"], gang.cause["node"]) == ("PeerLost", "node1")
+    assert (gang.round.cause is not None) is lost
+    assert not lost or (gang.round.cause["reason"], gang.round.cause["node"]) == ("PeerLost", "node1")
 
 
 def test_beats_are_held_longer_the_more_nodes_there_are() -> None:
-    assert [hub(nodes).plan.beat for nodes in (1, 100, 1000, 10000)] == [1.0, 1.0, 2.0, 5.0]
+    assert [hub(nodes).launch.hold for nodes in (1, 100, 1000, 10000)] == [1.0, 1.0, 2.0, 5.0]
 
 
 @pytest.mark.parametrize("nodes", [200])
 def test_two_hundred_agents_start_within_a_second_of_the_last(gang: Make, nodes: int) -> None:
     """One real rank 0; its peers are bare calls, held open like real ones."""
-    made = gang(nodes=nodes, script="import time; time.sleep(30)", plan={"startupDeadlineSeconds": 60})
+    made = gang(nodes=nodes, script="import time; time.sleep(30)", launch={"startupDeadlineSeconds": 60})
     first = made.start(0)
     first.wait_for(lambda: first.ask("/livez") == 200)
     http = load("dso_http")
@@ -249,7 +233,7 @@ def test_two_hundred_agents_start_within_a_second_of_the_last(gang: Make, nodes:
     answers: list[Any] = []
 
     def call(index: int) -> None:
-        answers.append(http.post(address, "/beat", beat(index, wait=True), TOKEN, 20))
+        answers.append(http.post(address, "/heartbeat", heartbeat(index, wait=True), TOKEN, 20))
 
     callers = [threading.Thread(target=call, args=(index,)) for index in range(1, nodes - 1)]
     for caller in callers:
@@ -267,12 +251,12 @@ def test_two_hundred_agents_start_within_a_second_of_the_last(gang: Make, nodes:
 def test_rank_0_waits_until_the_result_is_sent_and_not_just_decided() -> None:
     gang = hub(2)
     for phase in ("Waiting", "Finished"):
-        replies = [(body, gang.beat(body, 1.0)[1]) for body in (beat(0, phase), beat(1, phase))]
-    assert gang.finished
-    assert not gang.all_told()
+        replies = [(body, gang.heartbeat(body, 1.0)[1]) for body in (heartbeat(0, phase), heartbeat(1, phase))]
+    assert gang.round.finished
+    assert not gang.all_informed()
     gang.sent(*replies[1])
-    gang.sent(beat(0, "Finished"), gang.reply())
-    assert gang.all_told()
+    gang.sent(heartbeat(0, "Finished"), gang.reply())
+    assert gang.all_informed()
 
 
 COUNTING_RESOLVER = """\

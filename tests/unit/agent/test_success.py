@@ -30,7 +30,7 @@ def test_two_pods_train_on_every_python_from_3_8(gang: Make, python: str) -> Non
 
 def test_success_leaves_only_the_short_message(gang: Make) -> None:
     (ended,) = gang().run()
-    assert ended.cause == {"protocol": 1, "reason": "Completed", "deepspeed": None}
+    assert ended.cause == {"protocol": 2, "reason": "Completed", "round": 1, "deepspeed": None}
     assert b"\n" not in ended.message
 
 
@@ -50,7 +50,7 @@ def test_each_rank_has_its_place_in_the_world(gang: Make) -> None:
 
 def test_the_networks_variables_yield_to_what_the_container_has(gang: Make) -> None:
     variables = {"NCCL_NET": "IB", "NCCL_IB_TC": "41", "NCCL_DEBUG": "INFO"}
-    (ended,) = gang(script=PRINT_ENVIRONMENT, plan={"environment": variables}).run(NCCL_NET="Socket", NCCL_DEBUG="")
+    (ended,) = gang(script=PRINT_ENVIRONMENT, launch={"environment": variables}).run(NCCL_NET="Socket", NCCL_DEBUG="")
     (env,) = ended.environments
     assert {name: env[name] for name in variables} == {"NCCL_NET": "Socket", "NCCL_IB_TC": "41", "NCCL_DEBUG": ""}
 
@@ -58,7 +58,7 @@ def test_the_networks_variables_yield_to_what_the_container_has(gang: Make) -> N
 @pytest.mark.parametrize(("own", "whole"), [(None, "/gib:/nvidia"), ("/torch:/nvidia", "/gib:/nvidia:/torch")])
 def test_the_networks_libraries_come_before_the_images(gang: Make, own: str | None, whole: str) -> None:
     given = {} if own is None else {"LD_LIBRARY_PATH": own}
-    (ended,) = gang(script=PRINT_ENVIRONMENT, plan={"libraryPath": ["/gib", "/nvidia"]}).run(**given)
+    (ended,) = gang(script=PRINT_ENVIRONMENT, launch={"libraryPath": ["/gib", "/nvidia"]}).run(**given)
     assert ended.environments[0]["LD_LIBRARY_PATH"] == whole
 
 
@@ -94,7 +94,7 @@ def test_a_variable_that_is_already_set_wins_and_is_named(gang: Make) -> None:
     ],
 )
 def test_an_integration_is_told_where_the_configuration_is(gang: Make, integration: str, variables: list[str]) -> None:
-    (ended,) = gang(script=PRINT_ENVIRONMENT, plan={"integration": integration}).run()
+    (ended,) = gang(script=PRINT_ENVIRONMENT, launch={"integration": integration}).run()
     (env,) = ended.environments
     assert [env[name] for name in variables][-1] == env["DEEPSPEED_CONFIG"]
     assert not [name for name in env if name.startswith("ACCELERATE_") and name not in variables]
@@ -107,16 +107,16 @@ def test_no_configuration_no_variable(gang: Make) -> None:
 
 def test_arguments_expand_by_the_rules_of_kubernetes(gang: Make) -> None:
     arguments = ["--rank=$(RANK)", "$$(RANK)", "$(NO_SUCH_NAME)", "$HOME", "a$(WORLD_SIZE)b$(NODE_RANK)", "$(", "$$"]
-    made = gang(script="import json, sys; print(json.dumps(sys.argv[1:]))", plan={"args": arguments})
+    made = gang(script="import json, sys; print(json.dumps(sys.argv[1:]))", launch={"args": arguments})
     (ended,) = made.run()
     assert '["--rank=0", "$(RANK)", "$(NO_SUCH_NAME)", "$HOME", "a1b0", "$(", "$"]' in ended.output
 
 
 def test_a_module_and_a_command_run_like_a_script(gang: Make) -> None:
-    (module,) = gang(plan={"program": {"kind": "module", "value": ["train"]}}).run()
+    (module,) = gang(launch={"program": {"kind": "module", "value": ["train"]}}).run()
     assert "trained" in module.output
     command = {"kind": "command", "value": ["sh", "-c", "echo rank $RANK of $0"]}
-    made = gang(slots=2, plan={"program": command, "args": ["$(WORLD_SIZE)"], "python": "no-python"})
+    made = gang(slots=2, launch={"program": command, "args": ["$(WORLD_SIZE)"], "python": "no-python"})
     (ended,) = made.run()
     assert "rank 0 of 2\n" in ended.output
     assert "[rank 1] rank 1 of 2\n" in ended.output
@@ -134,7 +134,7 @@ def mount(directory: Path, files: dict[str, str]) -> None:
 
 def test_user_files_are_copied_beside_the_configuration_into_a_writable_directory(gang: Make) -> None:
     script = "import helper, json, os; open('checkpoint', 'w'); print(os.getcwd(), json.load(open('ds_config.json')))"
-    made = gang(plan={"files": True, "program": {"kind": "script", "value": ["job.py"]}})
+    made = gang(launch={"files": True, "program": {"kind": "script", "value": ["job.py"]}})
     mount(made.directory, {"job.py": script, "helper.py": "", "ds_config.json": "{}"})
     (ended,) = made.run()
     assert ended.code == 0, ended.output
@@ -143,7 +143,7 @@ def test_user_files_are_copied_beside_the_configuration_into_a_writable_director
 
 
 def test_state_and_readiness_over_http(gang: Make) -> None:
-    made = gang(nodes=2, script="import time; time.sleep(60)", plan={"deepspeedVersion": "0.19.8"})
+    made = gang(nodes=2, script="import time; time.sleep(60)", launch={"deepspeedVersion": "0.19.8"})
     first = made.start(0)
     first.wait_for(lambda: first.ask("/livez") == 200)
     first.wait_for(lambda: first.get("/state")[1]["hosts"]["registered"] == 1)
@@ -197,8 +197,8 @@ def test_probes_that_wait_are_bounded(gang: Make) -> None:
     [
         b"\r\n\r\n",
         b"HELLO\r\n\r\n",
-        b"POST /beat HTTP/1.1\r\nContent-Length: many\r\n\r\n",
-        b"POST /beat HTTP/1.1\r\nAuthorization: Bearer %s\r\nContent-Length: 60000\r\n\r\n" % TOKEN.encode()
+        b"POST /heartbeat HTTP/1.1\r\nContent-Length: many\r\n\r\n",
+        b"POST /heartbeat HTTP/1.1\r\nAuthorization: Bearer %s\r\nContent-Length: 60000\r\n\r\n" % TOKEN.encode()
         + b"[" * 60000,
     ],
 )
@@ -224,7 +224,7 @@ def package(directory: Path, name: str, files: dict[str, str]) -> str:
 
 def test_the_installed_deepspeed_is_reported_and_compared(gang: Make, tmp_path: Path) -> None:
     path = package(tmp_path, "deepspeed-0.18.9.dist-info", {"METADATA": ""})
-    made = gang(script="import time; time.sleep(0.5)", plan={"deepspeedVersion": "0.19.8"})
+    made = gang(script="import time; time.sleep(0.5)", launch={"deepspeedVersion": "0.19.8"})
     running = made.start(PYTHONPATH=path)
     running.wait_for(lambda: running.ask("/readyz") == 200 and running.get("/state")[1]["deepspeed"] is not None)
     warning = "DeepSpeed 0.18.9 is installed; spec.deepspeedVersion says 0.19.8"

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.agent.harness import Gang, load, plan
+from tests.unit.agent.harness import Gang, launch_of, load
 
-symptom, address, hub = load("dso_symptom"), load("dso_address"), load("dso_gang")
+symptom, address, hub = load("dso_symptom"), load("dso_address"), load("dso_hub")
 Make = Callable[..., Gang]
 
 SYMPTOMS = [
@@ -96,7 +96,7 @@ PODS = [("rank 0 in pod a-1-0", "n0", ["10.0.0.6", "fd00::6"]), ("rank 1 in pod 
     ],
 )
 def test_an_address_becomes_its_pod(text: str, expected: str) -> None:
-    assert address.named(text, address.owners(PODS)) == expected
+    assert address.name_addresses(text, address.owners(PODS)) == expected
 
 
 def test_an_address_that_pods_share_is_their_nodes_or_nobodys() -> None:
@@ -115,12 +115,13 @@ def test_this_machines_addresses_are_found_and_the_loopbacks_are_not() -> None:
 
 
 def test_the_hub_names_a_lost_pod_by_its_address() -> None:
-    made = plan(nodes=2, slots=1, deadline=9, beat=1, fence=20, uid="u", attempt=1, job="a", node="n0")
-    gang = hub.Gang(made, 0.0)
-    body = {"protocol": 1, "uid": "u", "attempt": 1, "phase": "Running", "transport": None, "cause": None}
+    gang = hub.Hub(launch_of(2), 0.0)
+    body = {"protocol": 2, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Running"}
+    body |= dict.fromkeys(("transport", "cause", "left", "world"))
     for index in (0, 1):
-        own = {"index": index, "pod": f"a-1-{index}", "podUid": f"p{index}", "node": f"n{index}"}
-        assert gang.beat({**body, **own, "addresses": [f"10.0.0.{index + 6}"]}, 0.1)[0] == 200
-    gang.beat({**body, **own, "cause": cause(SYMPTOMS[2].replace("10.233.87.118", "10.0.0.6"))}, 0.2)
+        own: dict[str, object] = {"index": index, "pod": f"a-1-{index}", "podUid": f"p{index}", "node": f"n{index}"}
+        own["addresses"] = [f"10.0.0.{index + 6}"]
+        assert gang.heartbeat({**body, **own}, 0.1)[0] == 200
+    gang.heartbeat({**body, **own, "cause": cause(SYMPTOMS[2].replace("10.233.87.118", "10.0.0.6"))}, 0.2)
     gang.check(9)
-    assert gang.cause["signature"].endswith("Connection closed by peer (rank 0 in pod a-1-0)")
+    assert gang.round.cause["signature"].endswith("Connection closed by peer (rank 0 in pod a-1-0)")

@@ -28,8 +28,8 @@ time.sleep(float(sys.argv[2]))
 """
 
 
-def reporting(gang: Make, log: str, seconds: float = 60, **plan: Any) -> Gang:
-    return gang(nodes=2, script=REPORT, plan={"args": [log, str(seconds)], **plan})
+def reporting(gang: Make, log: str, seconds: float = 60, **launch: Any) -> Gang:
+    return gang(nodes=2, script=REPORT, launch={"args": [log, str(seconds)], **launch})
 
 
 def fabric(profile: str) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def test_who_set_nccl_debug_sees_its_lines_and_the_guard_sees_them_too(gang: Mak
 
 def test_lines_that_a_program_sends_to_its_output_itself_are_seen_too(gang: Make) -> None:
     script = REPORT.replace('os.environ.get("NCCL_DEBUG_FILE", "/dev/stdout")', '"/dev/stdout"')
-    first, _ = gang(nodes=2, script=script, plan={"args": ["2.28-socket", "60"]}).start_all(NCCL_DEBUG="WARN")
+    first, _ = gang(nodes=2, script=script, launch={"args": ["2.28-socket", "60"]}).start_all(NCCL_DEBUG="WARN")
     first.wait_for(lambda: state_of(first) == "Socket")
 
 
@@ -105,11 +105,19 @@ def test_a_report_that_no_agent_makes_is_not_taken(gang: Make, report: Any) -> N
     made = gang(nodes=2, script="import time; time.sleep(60)")
     first = made.start(0)
     first.wait_for(lambda: first.ask("/livez") == 200)
-    pod = {"pod": "p", "podUid": "u", "node": "n"}
-    beat = {"protocol": 1, "uid": "job-uid", "attempt": 1, "index": 1, "phase": "Waiting", "cause": None, "wait": False}
+    pod: dict[str, Any] = {"index": 1, "pod": "p", "podUid": "u", "node": "n", "addresses": []}
+    heartbeat: dict[str, Any] = {
+        "protocol": 2,
+        "uid": "job-uid",
+        "attempt": 1,
+        "round": None,
+        "phase": "Waiting",
+        "wait": False,
+    }
+    heartbeat |= {**pod, "cause": None, "left": None, "transport": report, "world": None}
     connection = http.client.HTTPConnection(made.hosts[0], made.port, timeout=3)
     authorization = {"Authorization": f"Bearer {TOKEN}"}
-    connection.request("POST", "/beat", json.dumps({**beat, **pod, "transport": report}), authorization)
+    connection.request("POST", "/heartbeat", json.dumps(heartbeat), authorization)
     assert connection.getresponse().status == 200
     connection.close()
     first.wait_until_ready()

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import Ended, Gang, load
-from tests.unit.agent.harness import plan as plan_of
+from tests.unit.agent.harness import Ended, Gang, launch_of, load
 
 Make = Callable[..., Gang]
 C10D = """
@@ -66,7 +65,7 @@ def shell(gang: Make, torch: str) -> Callable[..., list[Ended]]:
         words = script.replace("LAUNCH", f"python {torch}/launch.py").replace("JOIN", f'-c "{JOIN}"')
         command = {"kind": "command", "value": ["sh", "-ec", words]}
         given = {"PYTHONPATH": torch, "STORES": torch, **environment}
-        return gang(nodes=nodes, plan={"launcher": "None", "program": command}).run(**given)
+        return gang(nodes=nodes, launch={"launcher": "None", "program": command}).run(**given)
 
     return run
 
@@ -186,20 +185,20 @@ def test_while_it_runs_rank_0s_agent_tells_what_has_been_formed(gang: Make, torc
     ],
 )
 def test_what_is_no_agents_report_changes_nothing(report: Any) -> None:
-    world = load("dso_world").World(plan_of(nodes=2))
+    world = load("dso_world").RanksWorld(launch_of(2))
     world.take(0, report)
-    assert world.told(over=False) == {"note": None, "engines": []}
+    assert world.summary(over=False) == {"note": None, "engines": []}
 
 
 def test_of_many_reports_a_pod_tells_few() -> None:
     reports = [{"world": size, "rank": 0, "certain": size == 3} for size in range(1, 30)] * 2 + [{"world": "x"}, {}]
-    told = load("dso_world").of_pod([*reports, *({"world": 1, "engine": {"stage": at}} for at in range(9))])
-    assert told["worlds"] == [[size, size == 3, False] for size in range(1, 9)]
-    assert [engine["stage"] for engine in told["engines"]] == [0, 1, 2, 3]
+    report = load("dso_world").of_pod([*reports, *({"world": 1, "engine": {"stage": at}} for at in range(9))])
+    assert report["worlds"] == [[size, size == 3, False] for size in range(1, 9)]
+    assert [engine["stage"] for engine in report["engines"]] == [0, 1, 2, 3]
 
 
 def test_engines_that_are_the_same_in_every_pod_are_told_once() -> None:
-    world = load("dso_world").World(plan_of(nodes=2))
+    world = load("dso_world").RanksWorld(launch_of(2))
     for index in range(2):
         world.take(index, {"worlds": [[2, True, False]], "engines": [{"stage": 2}, {"stage": 3}][: index + 1]})
-    assert world.told(over=False)["engines"] == [{"stage": 2}, {"stage": 3}]
+    assert world.summary(over=False)["engines"] == [{"stage": 2}, {"stage": 3}]

@@ -209,7 +209,7 @@ def test_a_directory_keeps_what_was_rendered_and_made(start: Start, tmp_path: Pa
     for _ in range(2):
         assert start(program, "--dir", "kept", nodes=2).end().code == 0
     assert (tmp_path / "kept/etc/hostfile").read_text() == "127.0.0.1 slots=1\n127.0.0.2 slots=1\n"
-    assert json.loads((tmp_path / "kept/etc/plan.json").read_text())["nodes"] == 2
+    assert json.loads((tmp_path / "kept/etc/launch.json").read_text())["nodes"] == 2
     assert [(tmp_path / f"kept/node-{index}/workspace/made").read_text() for index in range(2)] == ["xx", "xx"]
 
 

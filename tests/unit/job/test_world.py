@@ -56,22 +56,22 @@ def test_sidecars_accelerators_are_not_the_trainers() -> None:
     assert world_of(spec_of(template={"spec": {"containers": containers}})).slots_per_node == 1
 
 
-def test_ports_are_a_pair_in_the_range_and_stay() -> None:
-    for attempt in range(1, 6000):
-        agent, master = ports("5b2d1f6c-0000-4000-8000-000000000000", attempt)
-        assert FIRST <= agent < master <= LAST
-        assert agent % 2 == 0
-        assert master == agent + 1
+def test_ports_are_in_the_range_and_stay() -> None:
+    for attempt in range(1, 2000):
+        reserved = ports("5b2d1f6c-0000-4000-8000-000000000000", attempt)
+        assert FIRST <= min(reserved.all) < max(reserved.all) <= LAST
+        assert len(set(reserved.all)) == 2 + len(reserved.masters)
     assert ports("a", 1) == ports("a", 1)
 
 
 def test_consecutive_attempts_have_different_ports() -> None:
-    assert len({ports("a", attempt).agent for attempt in range(1, 101)}) == 100
+    reserved = [port for attempt in range(1, 101) for port in ports("a", attempt).all]
+    assert len(set(reserved)) == len(reserved)
 
 
 def test_ports_of_different_jobs_are_spread() -> None:
     used = Counter(ports(f"uid-{number}", 1).agent for number in range(1000))
-    assert max(used.values()) <= 4
+    assert max(used.values()) <= 7
 
 
 def test_the_digest_is_about_what_the_configuration_says() -> None:

@@ -172,7 +172,7 @@ def test_a_toleration_of_other_effects_does_not_keep_a_lost_pod_for_minutes() ->
     ],
 )
 def test_the_version_of_our_image_is_known(fields: dict[str, Any], version: str | None) -> None:
-    assert json.loads(attempt_of(**fields).config_map()["data"]["plan.json"])["deepspeedVersion"] == version
+    assert json.loads(attempt_of(**fields).config_map()["data"]["launch.json"])["deepspeedVersion"] == version
 
 
 def test_the_configuration_reaches_the_pods_byte_for_byte() -> None:

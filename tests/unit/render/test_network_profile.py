@@ -28,7 +28,7 @@ def limits(resource: str, number: int = 8) -> dict[str, Any]:
 
 def left_to_the_agent(trainer: dict[str, Any] | None = None, **network: Any) -> dict[str, str]:
     template = {"spec": {"containers": [{"name": "a", **(trainer or {})}]}}
-    return json.loads(attempt_of(template, network=network).config_map()["data"]["plan.json"])["environment"]
+    return json.loads(attempt_of(template, network=network).config_map()["data"]["launch.json"])["environment"]
 
 
 def test_without_a_word_nothing_is_set() -> None:
@@ -232,7 +232,9 @@ def test_the_type_of_machine_decides_how_many_devices_and_which() -> None:
     one = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["BM.GPU.H200.8"]}
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [one]}]}}
     machine = {"affinity": {"nodeAffinity": terms}}
-    plan = json.loads(attempt_of({"spec": machine}, network={"profile": "OCI-RoCE"}).config_map()["data"]["plan.json"])
+    plan = json.loads(
+        attempt_of({"spec": machine}, network={"profile": "OCI-RoCE"}).config_map()["data"]["launch.json"]
+    )
     assert plan["environment"]["NCCL_IB_HCA"].startswith("=mlx5_0,mlx5_3,")
 
 

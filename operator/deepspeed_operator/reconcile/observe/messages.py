@@ -12,6 +12,8 @@ COMPLETED: Final = "Completed"
 RANK_LEFT: Final = "RankLeft"
 _LEFT: Final = "left with exit code 0 while the others trained"
 _NAMED: Final = frozenset(Signals)
+# That of this version's agents, and that of attempts which the version before has started.
+AgentProtocol = Literal[1, 2]
 _Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
@@ -21,7 +23,7 @@ class AgentMessage(ApiModel):
     Whoever writes to the container's termination log can say anything here: what status would not hold is no message.
     """
 
-    protocol: Literal[1]
+    protocol: AgentProtocol
     reason: str = Field(pattern=r"^[A-Za-z]+$", max_length=64)
     index: _Number | None = None
     rank: _Number | None = None

@@ -3,10 +3,10 @@
 import hashlib
 import json
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 from deepspeed_operator.api.untyped import list_at, object_at
-from deepspeed_operator.reconcile.observe.messages import agent_message
+from deepspeed_operator.reconcile.observe.messages import AgentProtocol, agent_message
 from deepspeed_operator.reconcile.observe.observed import AgentReport
 from deepspeed_operator.reconcile.runtime.measured_plan import measured_of
 from deepspeed_operator.reconcile.runtime.observed_engine import world_of_agent
@@ -17,10 +17,12 @@ _MAX_REFUSAL = 200
 
 
 def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentReport | None:
-    """Return what an agent's /state tells, or None if it is not of this attempt of the job."""
+    """Return what an agent's /state tells; None if it is of another attempt, or of a protocol that is not known."""
     digest = hashlib.sha256(uid.encode()).hexdigest()
     said = object_at(state)
     if (said.get("uidDigest"), said.get("attempt")) != (digest, attempt):
+        return None
+    if said.get("protocol") not in get_args(AgentProtocol):
         return None
     version = said.get("deepspeed")
     known = isinstance(version, str) and version.isascii() and len(version) <= _MAX_VERSION

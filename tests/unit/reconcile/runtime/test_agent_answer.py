@@ -11,6 +11,7 @@ from deepspeed_operator.reconcile.runtime.agent_answer import report_of
 from tests.unit.reconcile.simulation import Simulation, job
 
 STATE: dict[str, Any] = {
+    "protocol": 2,
     "uidDigest": hashlib.sha256(b"job-1").hexdigest(),
     "attempt": 1,
     "deepspeed": "0.18.9",
@@ -27,13 +28,20 @@ def told(state: Any) -> Simulation:
     return simulation.train()
 
 
-def test_version_and_warnings_are_in_status() -> None:
-    status = told(STATE).job.status
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_version_and_warnings_are_in_status_also_of_an_attempt_that_an_earlier_operator_started(protocol: int) -> None:
+    status = told({**STATE, "protocol": protocol}).job.status
     assert status.deepspeed_version == "0.18.9"
     assert [finding.message for finding in status.findings] == ["/dev/shm has 64 MiB"]
 
 
-@pytest.mark.parametrize("state", [None, [], "Running", {}, {**STATE, "attempt": 2}, {**STATE, "uidDigest": "0" * 64}])
+@pytest.mark.parametrize(
+    "state",
+    [
+        *(None, [], "Running", {}),
+        *({**STATE, "attempt": 2}, {**STATE, "uidDigest": "0" * 64}, {**STATE, "protocol": 3}),
+    ],
+)
 def test_what_is_not_of_this_attempt_is_no_answer(state: Any) -> None:
     assert report_of(state, "job-1", 1, Simulation(job()).now) is None
 

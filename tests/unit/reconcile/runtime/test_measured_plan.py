@@ -71,7 +71,7 @@ def test_the_agents_are_told_to_measure_what_has_a_plan_and_is_started_by_them()
     def told(**spec: Any) -> bool:
         simulation = Simulation(job(**{"model": MODEL, "dsConfig": CONFIG, **spec}))
         simulation.settle()
-        return json.loads(simulation.config_maps["pretrain-1-job-1"]["plan.json"])["measure"]
+        return json.loads(simulation.config_maps["pretrain-1-job-1"]["launch.json"])["measure"]
 
     assert told()
     assert not told(model=None)

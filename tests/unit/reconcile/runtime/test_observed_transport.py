@@ -218,5 +218,5 @@ def test_a_required_fabric_that_is_not_used_fails_the_run_with_that_reason_and_n
 def test_the_agents_are_told_what_to_check(network: dict[str, Any], fabric: Any, bandwidth: int | None) -> None:
     simulation = Simulation(job(network=network))
     simulation.settle()
-    plan = json.loads(simulation.config_maps["pretrain-1-job-1"]["plan.json"])
+    plan = json.loads(simulation.config_maps["pretrain-1-job-1"]["launch.json"])
     assert (plan["requiredFabric"], plan["preflightBandwidth"]) == (fabric, bandwidth)

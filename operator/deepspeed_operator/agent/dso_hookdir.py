@@ -1,4 +1,4 @@
-"""The hook in the ranks' processes, and what it leaves: rank 0's first steps, worlds and engines."""
+"""The hook in the ranks' interpreters, dso_hook.py: how it gets there, and what it reports of worlds and engines."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import shutil
 import tempfile
 from typing import Any, Iterable, Iterator
 
-from dso_plan import WORKSPACE, Plan
-from dso_ranks import Spec
+from dso_launch import WORKSPACE, LaunchDocument
+from dso_ranks import ProcessSpec
 
 PATH = "PYTHONPATH"
 REPORTS_BYTES = 1 << 20
 
 
-class Measure:
-    def __init__(self, plan: Plan) -> None:
+class HookDirectory:
+    """A directory of its own for each round. Python imports sitecustomize.py from it, and the hook writes there."""
+
+    def __init__(self, launch: LaunchDocument) -> None:
         self.directory: str | None = None
-        self.result: dict[str, Any] | None = None
+        self.first_steps: dict[str, Any] | None = None
         self.size = 0  # of the reports that were read
         files = {"sitecustomize.py": pkgutil.get_data(__name__, "dso_hook.py") or b""}
-        if plan.measure:
+        if launch.measure:
             files["measure"] = b""
         # A root file system may be read-only, and then the files' volume or the shared memory is not.
         for place in (None, WORKSPACE, "/dev/shm"):
@@ -38,23 +40,24 @@ class Measure:
         except OSError:
             self.end()  # nowhere to write: what is not seen is no reason not to train
 
-    def hook(self, specs: Iterable[Spec]) -> None:
+    def install(self, specs: Iterable[ProcessSpec]) -> None:
         """Behind whatever the user's PYTHONPATH names."""
         for spec in specs if self.directory else ():
             users = spec.environment.get(PATH)
             spec.environment[PATH] = f"{users}:{self.directory}" if users else str(self.directory)
 
-    def found(self) -> dict[str, Any] | None:
-        if self.result is None and self.directory:
+    def measured(self) -> dict[str, Any] | None:
+        """The first steps as the hook measured them; None before they are over, and where the job asks for none."""
+        if self.first_steps is None and self.directory:
             try:
                 with open(os.path.join(self.directory, "measured.json"), encoding="utf-8") as file:
-                    self.result = json.load(file)
+                    self.first_steps = json.load(file)
             except (OSError, ValueError):
                 return None  # not yet
-        return self.result
+        return self.first_steps
 
-    def news(self) -> list[dict[str, Any]] | None:
-        """All reports of the ranks; None where there is none that was not read before."""
+    def reports(self) -> list[dict[str, Any]] | None:
+        """All that the ranks have reported; None if there is nothing that was not read before."""
         path = os.path.join(self.directory or "", "reports.jsonl")
         try:
             if not self.directory or os.stat(path).st_size == self.size:
@@ -67,7 +70,7 @@ class Measure:
         return list(parsed(data))
 
     def end(self) -> None:
-        self.found()
+        self.measured()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = None

@@ -1,0 +1,83 @@
+"""The hub's record of one round: what its members report, and the one end that follows for the whole gang."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from dso_launch import Cause, LaunchDocument
+from dso_symptom import SETTLE_SECONDS, is_secondary
+from dso_transport import summary, those_on
+from dso_world import RanksWorld
+
+
+class HubRound:
+    """A round ends with one cause, or with all ranks of all pods at 0; what is reported later changes nothing."""
+
+    def __init__(self, launch: LaunchDocument, name_peers: Callable[[str], str]) -> None:
+        self.launch = launch
+        self.number = launch.round
+        self.name_peers = name_peers
+        self.opened = self.finished = False
+        self.cause: Cause | None = None
+        # A failure that may only follow from another one, and until when the hub waits for that one's report.
+        self.suspect: Cause | None = None
+        self.settles = 0.0
+        self.left: Cause | None = None  # the first rank that ended with 0
+        self.transports: dict[int, dict[str, Any]] = {}
+        self.world = RanksWorld(launch)
+
+    @property
+    def decided(self) -> bool:
+        return self.finished or self.cause is not None
+
+    def take(self, index: int, body: dict[str, Any], now: float) -> None:
+        """What the heartbeat of this pod reports."""
+        self.left = self.left or body["left"]
+        if body["transport"]:
+            self._take_transport(index, body["transport"])
+        if body["world"]:
+            self.world.take(index, body["world"])
+        if not body["cause"] or self.cause:
+            return
+        if not is_secondary(body["cause"]):
+            self.conclude(body["cause"])
+        elif not self.suspect:
+            self.suspect, self.settles = body["cause"], now + SETTLE_SECONDS
+
+    def settle(self, now: float) -> None:
+        """Nobody has reported what the suspect follows from: it is the cause itself, or a rank that left with 0 is."""
+        suspect = self.suspect
+        if not suspect or now < self.settles:
+            return
+        if self.left:
+            who = "another pod's program" if suspect["rank"] is None else f"rank {suspect['rank']}"
+            suspect = {**self.left, "signature": f"{who} then failed: {suspect['signature']}"}
+        self.conclude(suspect)
+
+    def finish(self) -> None:
+        """All ranks of all pods have ended with 0."""
+        mismatch = self.world.mismatch()
+        if mismatch:
+            self.conclude(self.launch.cause("WorldMismatch", mismatch))
+        else:
+            self.finished = True
+
+    def conclude(self, cause: Cause) -> None:
+        self.cause = {**cause, "signature": self.name_peers(cause["signature"])[:300]}
+
+    def transport(self, over: bool, note: str) -> dict[str, Any]:
+        """How the gang's ranks are connected: dso_transport.summary."""
+        return summary(self.launch, dict(self.transports), over, note)
+
+    def _take_transport(self, index: int, report: dict[str, Any]) -> None:
+        try:
+            summary(self.launch, {index: report}, False, "")
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return  # not an agent's
+        self.transports[index] = report
+        fabric = self.launch.fabric
+        if fabric and self.opened and not self.cause:
+            slow = those_on(fabric["fallbacks"], self.transport(False, ""))
+            if slow:
+                text = f"{slow}, but spec.network.require is set and the profile is {fabric['profile']}"
+                self.conclude(self.launch.cause("TransportMismatch", text))

@@ -1,0 +1,99 @@
+"""What this pod's agent knows, and what the operator gets of it: the state over HTTP, and the termination message."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+from dso_hub import Hub
+from dso_launch import PROTOCOL, Cause, LaunchDocument
+from dso_member import Member
+from dso_message import message, write_message
+from dso_output import Printer
+from dso_preflight import Probe
+from dso_round import Round
+from dso_transport import brief
+
+
+class Pod:
+    """What lives as long as the pod: its membership, the hub where it is rank 0's, and the round that it plays.
+
+    The main thread changes it, and the HTTP thread reads it.
+    """
+
+    def __init__(self, launch: LaunchDocument, wake: Callable[[], None]) -> None:
+        self.launch = launch
+        self.started = time.monotonic()
+        self.printer = Printer()
+        self.member = Member(launch, wake)
+        self.hub = Hub(launch, self.started) if launch.index == 0 else None
+        self.round = Round(launch, self.printer, self.member.report_transport)
+        self.probe: Probe | None = None
+        self.phase = "Waiting"
+        self.warnings: list[str] = []
+        self.stuck: Cause | None = None  # why the gang has ended where a process of this pod does not
+
+    @property
+    def deepspeed(self) -> str | None:
+        return self.probe.version if self.probe else None
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        self.printer.say(f"warning: {text}")
+
+    def complete(self, cause: Cause) -> Cause:
+        """The cause with the version of this pod's DeepSpeed, if it is this pod's."""
+        return {**cause, "deepspeed": self.deepspeed} if cause["index"] == self.launch.index else cause
+
+    def transport(self) -> dict[str, Any] | None:
+        """How the gang's ranks are connected; only the hub knows it."""
+        if not self.hub:
+            return None
+        over = self.round.steps.seen or self.phase == "Finished"
+        transport = self.hub.round.transport(over, self.round.watch.source.note)
+        return transport if self.round.bandwidth is None else {**transport, "busBandwidth": self.round.bandwidth}
+
+    def state(self) -> dict[str, Any]:
+        """docs/agent-protocol.md lists it."""
+        launch, hub = self.launch, self.hub
+        return {
+            "protocol": PROTOCOL,
+            "job": launch.job,
+            "uidDigest": launch.uid_digest,
+            "attempt": launch.attempt,
+            "round": self.round.number,
+            "index": launch.index,
+            "phase": self.phase,
+            "deepspeed": self.deepspeed,
+            "warnings": self.warnings,
+            "hosts": {"expected": launch.nodes, "registered": len(hub.peers) if hub else self.member.registered},
+            "missing": [launch.hosts[index] for index in hub.missing()[:10]] if hub else [],
+            "refused": hub.refused(time.monotonic()) if hub else {},
+            "ranks": self.round.processes.states(),
+            "transport": self.transport(),
+            "measured": self.round.hook.measured(),
+            "stuck": self.stuck,
+            "world": hub.round.world.summary(over=self.phase == "Finished") if hub else None,
+        }
+
+    def write_message(self, cause: Cause | None) -> None:
+        """Write the termination message; a cause of None is success."""
+        transport, measured = self.transport(), self.round.hook.measured()
+        more: dict[str, Any] = {}
+        if transport and (transport["links"] or self.round.bandwidth):
+            more["transport"] = brief(transport)
+        if measured:
+            more["measured"] = measured
+        world = self.hub.round.world.summary(over=cause is None) if self.hub else None
+        if world and (world["note"] or world["engines"]):
+            more["world"] = {**world, "engines": world["engines"][:2]}
+        if cause:
+            write_message(message({**cause, **more}, self.round.tail()))
+        else:
+            done = {
+                "protocol": PROTOCOL,
+                "reason": "Completed",
+                "round": self.round.number,
+                "deepspeed": self.deepspeed,
+            }
+            write_message(message({**done, **more}, b""))

@@ -1,0 +1,102 @@
+"""The processes that the agent starts: their pipes, their groups, their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from typing import Any, Iterator
+
+from dso_cause import launcher_code, signature, unwritable
+from dso_launch import LaunchDocument
+from dso_output import Output, Stream
+from dso_ranks import ProcessSpec, first_words
+from dso_words import legible, rank_of
+
+
+def out_of_memory_kills() -> int:
+    """How often the kernel has killed in this container's cgroup (v2, else v1)."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        words = first_words(path)
+        if "oom_kill" in words:
+            return int(words[words.index("oom_kill") + 1])
+    return 0
+
+
+class Child:
+    __slots__ = ("code", "process", "spec", "stream")
+
+    def __init__(self, spec: ProcessSpec, process: subprocess.Popen[bytes], stream: Stream) -> None:
+        self.spec, self.process, self.stream = spec, process, stream
+        self.code: int | None = None
+
+
+class Processes:
+    """Processes of one kind in this pod, the ranks or those of a preflight, each the leader of a group of its own."""
+
+    def __init__(self, launch: LaunchDocument, output: Output) -> None:
+        self.launch = launch
+        self.output = output
+        self.children: list[Child] = []
+        self.oom_kills = out_of_memory_kills()
+
+    def start(self, specs: list[ProcessSpec]) -> None:
+        for spec in specs:
+            process = subprocess.Popen(
+                spec.argv,
+                env=spec.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            assert process.stdout
+            stream = self.output.add(os.dup(process.stdout.fileno()), spec.prefix)
+            process.stdout.close()
+            self.children.append(Child(spec, process, stream))
+        self.output.start()
+
+    def reaped(self, pid: int, code: int) -> Child | None:
+        for child in self.children:
+            if child.process.pid == pid and child.code is None:  # an orphan may get the number of a rank that has ended
+                child.code = child.process.returncode = code
+                return child
+        return None
+
+    def running(self) -> bool:
+        return any(child.code is None for child in self.children)
+
+    def groups(self) -> Iterator[int]:
+        """Process groups that still have a member: a launcher may be gone before its ranks are."""
+        for child in self.children:
+            try:
+                os.killpg(child.process.pid, 0)
+            except OSError:
+                continue
+            yield child.process.pid
+
+    def signal(self, number: int) -> None:
+        for group in self.groups():
+            with contextlib.suppress(ProcessLookupError):  # its last member ended meanwhile
+                os.killpg(group, number)
+
+    def end(self) -> None:
+        """Nothing that a rank left behind outlives the agent; it may hold a pipe open."""
+        self.signal(signal.SIGKILL)
+        for child in self.children:
+            self.output.drain(child.stream, finish=True)
+
+    def failure(self, child: Child) -> dict[str, Any]:
+        self.output.drain(child.stream)
+        tail, rank = child.stream.tail, child.spec.rank
+        code = launcher_code(child.code or 0, tail) if self.launch.launcher == "DeepSpeed" else child.code or 0
+        oom = code == -signal.SIGKILL and out_of_memory_kills() > self.oom_kills
+        text = signature(code, tail, child.spec.ours.get("TORCHELASTIC_ERROR_FILE"), oom)
+        barred = unwritable(text)
+        text = f"{barred}: {text}" if barred else text
+        ended = {"signal": -code} if code < 0 else {"exitCode": code}
+        return self.launch.cause("RankFailed", text, rank=rank_of(legible(tail)) if rank is None else rank, **ended)
+
+    def states(self) -> list[dict[str, Any]]:
+        return [{"rank": c.spec.rank, "pid": c.process.pid, "exitCode": c.code} for c in self.children]

@@ -1,0 +1,103 @@
+"""This pod's part of one round, from the start of its ranks to their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any, Callable
+
+from dso_cause import ending
+from dso_hookdir import HookDirectory
+from dso_launch import Cause, LaunchDocument
+from dso_output import Output, Printer
+from dso_processes import Child, Processes
+from dso_ranks import ProcessSpec, specs
+from dso_steps import Steps
+from dso_symptom import SETTLE_SECONDS, is_secondary
+from dso_transport import ReportSource, TransportWatch
+
+
+class Round:
+    """The ranks with all that is theirs: output and its taps, port, error files, reports, and how they end.
+
+    Nothing of a round outlives it: ranks that start again in the same pod are another round, with another number, port
+    and files. What lives as long as the pod is the agent's.
+    """
+
+    def __init__(
+        self, launch: LaunchDocument, printer: Printer, transport_changed: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self.launch, self.printer = launch, printer
+        self.number = launch.round
+        self.steps = Steps()
+        self.watch = TransportWatch(ReportSource(os.environ), transport_changed)
+        self.hook = HookDirectory(launch)
+        self.specs = specs(launch, self.number, self.watch.source.environment)
+        self.hook.install(self.specs)
+        self.processes = self._processes()
+        self.bandwidth: int | None = None  # bytes a second, where a preflight has measured it
+        # How it ends here. The log of the first process that failed, or left, is what the termination message shows.
+        self.first: Child | None = None
+        self.left: Cause | None = None  # the first rank that ended with 0
+        self.failure: Cause | None = None  # of the first rank that failed by itself
+        # A failure that may only follow from another rank's, and until when the report of that one is waited for.
+        self.suspect: Cause | None = None
+        self.settles = 0.0
+
+    def _processes(self) -> Processes:
+        return Processes(self.launch, Output(self.printer, [self.steps.take, self.watch.take]))
+
+    def start(self, processes: list[ProcessSpec]) -> None:
+        """Start the ranks, or a preflight's processes before them. Raises OSError."""
+        if self.processes.children:
+            self.processes.end()
+            self.processes = self._processes()
+        self.processes.start(processes)
+
+    def rank_ended(self, child: Child) -> Cause | None:
+        """Take the end of one of the ranks; return it if it is a failure that the hub has to know of."""
+        if self.failure:
+            return None
+        if not child.code:
+            if self.left is None:
+                # Nothing is wrong with it, unless another rank fails for want of this one.
+                self.first = self.first or child
+                self.left = self.launch.cause("RankLeft", "", rank=child.spec.rank, exitCode=0)
+            return None
+        cause = self.processes.failure(child)
+        self.printer.say(ending(cause))
+        secondary = is_secondary(cause)
+        if self.suspect and secondary:
+            return None
+        self.first = child
+        if secondary:
+            self.suspect, self.settles = cause, time.monotonic() + SETTLE_SECONDS
+        else:
+            self.failure = cause
+        return cause
+
+    @property
+    def finished(self) -> bool:
+        """Whether all ranks have ended with 0."""
+        return not (self.processes.running() or self.failure or self.suspect)
+
+    def outcome(self, now: float) -> Cause | None:
+        """Why the round ends by this pod's ranks; None while it goes on, or where all ended with 0."""
+        settled = now > self.settles or (self.launch.nodes == 1 and not self.processes.running())
+        return self.failure or (self.suspect if settled else None)
+
+    def tail(self) -> bytes:
+        child = self.first or (self.processes.children or [None])[0]
+        return child.stream.tail if child else b""
+
+    def end(self) -> None:
+        """Nothing that a rank left behind outlives its round, but its files until `clear`."""
+        self.processes.end()
+
+    def clear(self) -> None:
+        self.watch.end()
+        self.hook.end()
+        for spec in self.specs:
+            with contextlib.suppress(KeyError, OSError):  # most programs write none
+                os.unlink(spec.ours["TORCHELASTIC_ERROR_FILE"])
