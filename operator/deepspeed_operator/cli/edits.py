@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from deepspeed_operator.cli.sources import Format
 from deepspeed_operator.dsconfig.migration import Edit, Path, Put, Remove, Rename
-from deepspeed_operator.dsconfig.tree import Member, Node
+from deepspeed_operator.dsconfig.tree import Node, ObjectMember
 
 _SPACE: Final = {
     Format.JSON: re.compile(r"(?:\s+|#[^\r\n]*|//[^\r\n]*|/\*(?s:.)*?\*/)*+"),
@@ -62,7 +62,7 @@ def _is_bare(word: str) -> bool:
     return _BARE.fullmatch(word) is not None and _YAML_WORDS.fullmatch(word) is None
 
 
-def _in_quotes_of(text: str, member: Member, name: str) -> str:
+def _in_quotes_of(text: str, member: ObjectMember, name: str) -> str:
     quote = text[member.start]
     return f"{quote}{name}{quote}" if quote in {'"', "'"} else name
 
@@ -97,7 +97,7 @@ class _Editor:
         self.text, self.form, self.section = text, form, section
         self.members = sorted((section.members or {}).values(), key=lambda member: member.start)
 
-    def remove(self, member: Member) -> str:
+    def remove(self, member: ObjectMember) -> str:
         text, position = self.text, self.members.index(member)
         if len(self.members) == 1:
             return text[: self.section.start] + "{}" + text[_end(text, self.section) :]
@@ -141,11 +141,11 @@ class _Editor:
         place = rest.end() if rest is not None else after
         return text[:place] + line_end + indent + pair + trailing + text[place:]
 
-    def _pair(self, key: str, value: Any, like: Member | None) -> str:
+    def _pair(self, key: str, value: Any, like: ObjectMember | None) -> str:
         name = _in_quotes_of(self.text, like, key) if like is not None else _key(key, self.form)
         return f"{name}: {written(value, self.form)}"
 
-    def _quoteless(self, member: Member) -> bool:
+    def _quoteless(self, member: ObjectMember) -> bool:
         """A hjson string without quotes would take a comma for its own."""
         return isinstance(member.node.value, str) and self.text[member.node.start] not in {'"', "'"}
 

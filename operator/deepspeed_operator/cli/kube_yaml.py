@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import yaml
 
-from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Member, Node, Problems, Scalar, Unreadable
+from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Node, ObjectMember, Problems, Scalar, Unreadable
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_NODES: Final = 1_000_000  # aliases can make a small file endless
@@ -94,7 +94,7 @@ class _Composer:
         raise AssertionError("the parser ends what it begins")
 
     def _mapping(self, event: Any, depth: int) -> Node:
-        members: dict[str, Member] = {}
+        members: dict[str, ObjectMember] = {}
         repeated: dict[str, list[tuple[int, int]]] = {}
         merged: list[Node] = []
         for inner in self.events:
@@ -115,7 +115,7 @@ class _Composer:
             node = self._node(next(self.events), depth + 1)
             if key in members:
                 repeated.setdefault(key, [(members[key].start, members[key].end)]).append(span)
-            members[key] = Member(key, *span, node)
+            members[key] = ObjectMember(key, *span, node)
         raise AssertionError("the parser ends what it begins")
 
     def _merged(self, node: Node, event: Any) -> list[Node]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from deepspeed_operator.dsconfig.hjson import parse_hjson
-from deepspeed_operator.dsconfig.tree import Document, Member, Node, Text, Unreadable, located, path_at
+from deepspeed_operator.dsconfig.tree import Document, Node, ObjectMember, Text, Unreadable, located, path_at
 
 Span = tuple[int, int]
 
@@ -13,7 +13,7 @@ class Embedded:
     """A configuration that is a text within a document: the value of a ConfigMap's key."""
 
     text: Text  # of the file
-    holder: Member
+    holder: ObjectMember
     content: str
     document: Document | None  # None where the text is no configuration
 
@@ -53,7 +53,7 @@ class Embedded:
         return None
 
 
-def embed(text: Text, holder: Member) -> Embedded:
+def embed(text: Text, holder: ObjectMember) -> Embedded:
     """Return the configuration that a ConfigMap's key holds."""
     content = holder.node.value if isinstance(holder.node.value, str) else ""
     try:

@@ -6,7 +6,7 @@ That package is quadratic on some texts, recurses without a limit and forgets wh
 import re
 from typing import Final, NoReturn
 
-from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Member, Node, Problems, Scalar, Unreadable
+from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Node, ObjectMember, Problems, Scalar, Unreadable
 from deepspeed_operator.dsconfig.wording import quoted
 
 _SPACE: Final = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*|//[^\r\n]*|/\*(?s:.)*?\*/)*+")
@@ -117,7 +117,7 @@ class _Parser:
         return Node(begin, self.at, value)
 
     def _object(self, begin: int, depth: int, *, braces: bool) -> Node:
-        members: dict[str, Member] = {}
+        members: dict[str, ObjectMember] = {}
         repeated: dict[str, list[tuple[int, int]]] = {}
         self._skip()
         while self._peek() != "}" or not braces:
@@ -132,7 +132,7 @@ class _Parser:
             node = self._value(depth + 1)
             if key in members:
                 repeated.setdefault(key, [(members[key].start, members[key].end)]).append((start, end))
-            members[key] = Member(key, start, end, node)
+            members[key] = ObjectMember(key, start, end, node)
             self._skip()
             if self._peek() == ",":
                 self.at += 1

@@ -34,14 +34,14 @@ class Node:
     start: int
     end: int
     value: Scalar = None
-    members: "dict[str, Member] | None" = None
+    members: "dict[str, ObjectMember] | None" = None
     items: "list[Node] | None" = None
     block: bool = False  # written by indentation (YAML), not between brackets
 
 
 @dataclass(slots=True, eq=False)
-class Member:
-    """A key and its value."""
+class ObjectMember:
+    """A key of an object, and its value."""
 
     key: str
     start: int
@@ -121,7 +121,7 @@ def plain(node: Node) -> Any:
     return node.value
 
 
-def located(root: Node, path: str) -> tuple[Node, Member | None, str]:
+def located(root: Node, path: str) -> tuple[Node, ObjectMember | None, str]:
     """Follow a finding's path as far as the document goes.
 
     Returns the node reached, the member that holds it (None for the root and list items), and what is left of the path.
@@ -135,7 +135,7 @@ def located(root: Node, path: str) -> tuple[Node, Member | None, str]:
     return node, member, path
 
 
-def _step(node: Node, path: str) -> tuple[Node, Member | None, str] | None:
+def _step(node: Node, path: str) -> tuple[Node, ObjectMember | None, str] | None:
     if path.startswith("[") and node.items is not None:
         number, closed, rest = path[1:].partition("]")
         if closed and number.isdecimal() and len(number) < 10 and int(number) < len(node.items):
