@@ -101,6 +101,7 @@ class TransportWatch(threading.Thread):
         self.source, self.changed = source, changed
         self.log = Log()
         self.lock = threading.Lock()
+        self.ended = threading.Event()
         self.tails: dict[str, Tail] = {}
         self.began = time.time() - 1
         self.news = False
@@ -109,10 +110,10 @@ class TransportWatch(threading.Thread):
         self.report: dict[str, Any] | None = None
 
     def run(self) -> None:
-        while True:
+        self.poll()
+        # Connections are made when a communicator is first used; then there is nothing to see for hours.
+        while not self.ended.wait(EVERY_SECONDS if self.quiet < 30 else 5 * EVERY_SECONDS):
             self.poll()
-            # Connections are made when a communicator is first used; then there is nothing to see for hours.
-            time.sleep(EVERY_SECONDS if self.quiet < 30 else 5 * EVERY_SECONDS)
 
     def poll(self) -> None:
         """Read what was written since."""
@@ -160,6 +161,7 @@ class TransportWatch(threading.Thread):
                 self._give_up(error)
 
     def end(self) -> None:
+        self.ended.set()
         if self.source.directory:
             shutil.rmtree(self.source.directory, ignore_errors=True)
 

@@ -1,4 +1,8 @@
-"""Whose an object is that bears the name of a child."""
+"""Whether an object with the name of a child is that child.
+
+Names of children follow from the job, so that nothing is made twice. But a user may have an object of that name, and
+an earlier job of the same name may have left one that garbage collection has still to delete: neither may be used.
+"""
 
 from enum import Enum, auto
 

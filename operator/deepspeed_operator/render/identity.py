@@ -1,4 +1,8 @@
-"""By what a child is recognised: metadata that all children of a job share."""
+"""Metadata that all children of a job share.
+
+The operator keeps no list of what it has made. After a restart, as in every pass, it finds a job's children by these
+labels; their owner reference is for garbage collection, and tells them from those of an earlier job of the same name.
+"""
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import (
