@@ -17,7 +17,7 @@ def delivery_findings(spec: DeepSpeedJobSpec, config_map: Json) -> list[Finding]
         return []
     largest = max(data, key=lambda name: len(data[name]))
     config = "spec.dsConfigFrom" if spec.ds_config_from else "spec.dsConfig"
-    path = {"hostfile": "spec.nodes", "plan.json": "spec.training.args"}.get(largest, config)
+    path = {"hostfile": "spec.nodes", "launch.json": "spec.training.args"}.get(largest, config)
     return [
         Finding(
             level=Level.ERROR,
