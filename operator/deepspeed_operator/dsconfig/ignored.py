@@ -7,9 +7,8 @@ from deepspeed_operator.api.status import Batch
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO, TRAIN
 from deepspeed_operator.dsconfig.notes import Note, advice, warning
 from deepspeed_operator.dsconfig.offload import OPTIMIZER, PARAM, device_of, uses_cpu_optimizer
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 
-_PARAMETERS: Final = 3  # the ZeRO stage that partitions parameters
 _ZERO_PLUS_PLUS: Final = ("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients")
 
 
@@ -43,7 +42,7 @@ def _samples(setup: Setup, batch: Batch | None) -> Iterator[Note]:
 
 
 def _below_stage_3(setup: Setup) -> Iterator[Note]:
-    if setup.stage >= _PARAMETERS:
+    if setup.stage >= ZeroStage.PARAMETERS:
         return
     if device_of(setup, PARAM) != "none":
         message = f"parameters are offloaded at ZeRO stage 3 only: at stage {setup.stage} this is silently ignored."

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.dsconfig.wording import plural
 
 OPTIMIZER: Final = "offload_optimizer"
@@ -13,7 +13,6 @@ PARAM: Final = "offload_param"
 _ZENFLOW_IS_TESTED: Final = (0, 19, 5)
 _ADAMS: Final = frozenset({"adam", "adamw"})
 _ON_THE_HOST: Final = _ADAMS | {"adagrad", "lion"}
-_PARAMETERS: Final = 3  # the ZeRO stage that partitions parameters
 
 
 def offload_notes(setup: Setup) -> Iterator[Note]:
@@ -56,7 +55,7 @@ def _nvme(setup: Setup) -> Iterator[Note]:
         values: Mapping[str, Any] = setup.zero.get(section) or {}
         if device_of(setup, section) != "nvme":
             continue
-        if setup.stage < _PARAMETERS:
+        if setup.stage < ZeroStage.PARAMETERS:
             if section == OPTIMIZER:
                 message = f"nvme works at ZeRO stage 3 only: at stage {setup.stage} it offloads to the CPU instead."
                 yield warning((ZERO, section, "device"), "nvme", message, "Write device: cpu, or stage: 3.")
@@ -70,7 +69,7 @@ def _super_offload(setup: Setup) -> Iterator[Note]:
     if not values.get("super_offload") or not setup.schema.starts_refusing("super_offload"):
         return
     path: Path = (OPTIMIZER, "super_offload")
-    if setup.stage < _PARAMETERS:
+    if setup.stage < ZeroStage.PARAMETERS:
         message = f"works at ZeRO stage 3 only: at stage {setup.stage} it is silently ignored."
         yield warning((ZERO, *path), "stage", message, "Remove it, or write stage: 3.")
     elif setup.accelerator not in {None, "cuda"}:
@@ -95,7 +94,7 @@ def _on_the_host_for_nothing(setup: Setup) -> Iterator[Note]:
 
 def _zenflow(setup: Setup) -> Iterator[Note]:
     # At stage 3 ZenFlow trains without offloading, too.
-    if setup.zero.get("zenflow") is None or setup.stage == _PARAMETERS:
+    if setup.zero.get("zenflow") is None or setup.stage == ZeroStage.PARAMETERS:
         return
     if device_of(setup, OPTIMIZER) != "cpu":
         fix = f"Write {OPTIMIZER}: {{device: cpu}}, or remove zenflow."
@@ -163,11 +162,11 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
 
 def _hierarchy(setup: Setup) -> Iterator[Note]:
     shard: int = setup.value(ZERO, "mics_shard_size") or -1
-    if setup.stage == _PARAMETERS and shard > 0 and setup.world % shard:
+    if setup.stage == ZeroStage.PARAMETERS and shard > 0 and setup.world % shard:
         message = f"the world's {plural(setup.world, 'rank')} cannot be divided by {shard}."
         yield _refused(("mics_shard_size",), "indivisible", message, "Write a number that divides the ranks.")
     size: int = setup.value(ZERO, "zero_hpz_partition_size") or 1
-    if setup.stage < _PARAMETERS or size <= 1:
+    if setup.stage < ZeroStage.PARAMETERS or size <= 1:
         return
     path: Path = ("zero_hpz_partition_size",)
     if setup.section("optimizer").get("type") is None:
@@ -187,6 +186,6 @@ def _leftovers(setup: Setup) -> Iterator[Note]:
         message = "the old ZeRO stage 1 has been removed: DeepSpeed raises an exception."
         yield _refused(("legacy_stage1",), "removed", message, "Remove it.")
     bucket = setup.value(ZERO, "allgather_bucket_size")
-    if setup.stage < _PARAMETERS and isinstance(bucket, int) and bucket % 2:
+    if setup.stage < ZeroStage.PARAMETERS and isinstance(bucket, int) and bucket % 2:
         message = f"must be even at ZeRO stages 1 and 2, and is {bucket}."
         yield _refused(("allgather_bucket_size",), "range", message, f"Write {bucket + 1}.")
