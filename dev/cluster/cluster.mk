@@ -7,8 +7,5 @@ cluster: $(SYNCED) ## Bring up this machine's Kubernetes (NODES=2), as the tests
 cluster-down: $(SYNCED) ## Take it down; programs and images stay in the cache.
 	$(PYTHON) -m dev.cluster down
 
-cluster-build: $(SYNCED) ## Build its programs from Go modules.
-	$(PYTHON) -m dev.cluster build
-
 pod-fields: $(SYNCED) ## Write the fields of a pod again, by which dsjob knows misspelt ones, from Kubernetes' OpenAPI document.
 	$(PYTHON) -m dev.cluster.pod_fields
