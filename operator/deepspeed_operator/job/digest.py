@@ -10,7 +10,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 
 def config_digest(config: Mapping[str, Any]) -> str:
     """Return `sha256:…` of what the configuration says: key order, spaces and ways to write a number do not count."""
-    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return f"sha256:{sha256(canonical.encode()).hexdigest()}"
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deepspeed_operator.controller.children import NamespaceTerminatingError, RefusedError, refused
+from deepspeed_operator.controller.children import NamespaceTerminatingError, RefusedError, refusal_of
 from deepspeed_operator.controller.errors import ApiError, api_error
 
 
@@ -24,7 +24,7 @@ def test_a_retry_date_is_not_taken_for_seconds() -> None:
 
 @pytest.mark.parametrize("status", [400, 403, 404, 422, 500])
 def test_a_judgement_is_a_refusal_in_the_servers_words(status: int) -> None:
-    error = refused(answer(status, "Forbidden", 'pods "a" is forbidden: exceeded quota'))
+    error = refusal_of(answer(status, "Forbidden", 'pods "a" is forbidden: exceeded quota'))
     assert isinstance(error, RefusedError)
     assert error.message == 'pods "a" is forbidden: exceeded quota'
     assert not error.name_taken
@@ -32,12 +32,12 @@ def test_a_judgement_is_a_refusal_in_the_servers_words(status: int) -> None:
 
 @pytest.mark.parametrize("status", [0, 401, 429, 502, 503, 504])
 def test_a_server_in_trouble_has_not_judged(status: int) -> None:
-    assert isinstance(refused(answer(status, "Whatever")), ApiError)
+    assert isinstance(refusal_of(answer(status, "Whatever")), ApiError)
 
 
 def test_a_terminating_namespace_is_no_refusal() -> None:
     causes = [{"reason": "NamespaceTerminating", "message": "namespace ml is being terminated"}]
-    assert isinstance(refused(answer(403, "Forbidden", "no", causes=causes)), NamespaceTerminatingError)
+    assert isinstance(refusal_of(answer(403, "Forbidden", "no", causes=causes)), NamespaceTerminatingError)
 
 
 def test_the_two_meanings_of_409() -> None:

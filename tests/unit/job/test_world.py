@@ -1,6 +1,7 @@
 """World, ports and digest follow from the job alone."""
 
 import json
+import math
 from collections import Counter
 from typing import Any
 
@@ -79,3 +80,4 @@ def test_the_digest_is_about_what_the_configuration_says() -> None:
     assert config_digest(one) == config_digest(same)
     assert config_digest(one) != config_digest({**one, "a": 0.0002})
     assert config_digest({}) == "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert config_digest({"a": math.inf}) != config_digest({"a": math.nan})  # which YAML and hjson can write
