@@ -84,7 +84,9 @@ def test_a_rank_holds_what_the_plan_says(version: str) -> None:
             expected["backward"] = phase(planned, PhaseName.BACKWARD)
         # Without zero.Init stage 3 begins with a whole model, and stage 0 steps from tensor to tensor on CPUs.
         if stage in (1, 2):
-            expected["init"] = phase(planned, PhaseName.INIT)
+            # On CPUs there is one memory: each version has the parameters twice in it.
+            width = 2 if config["bf16"]["enabled"] else 4
+            expected["init"] = max(phase(planned, PhaseName.INIT), 2 * width * model.parameters)
         if stage:
             expected["step"] = phase(planned, PhaseName.STEP)
         # The backward pass's peak on gloo has differed from one run to another by 7 %; why is not known.
@@ -93,6 +95,15 @@ def test_a_rank_holds_what_the_plan_says(version: str) -> None:
             if size != pytest.approx(found[what], rel=tolerance[what]):
                 wrong[f"{name}: {what}"] = (size, found[what])
     assert wrong == {}
+
+
+@pytest.mark.parametrize("version", ["0.15.4", "0.19.8"])
+def test_a_rank_alone_gathers_nothing_at_stage_3(version: str) -> None:
+    config = configuration(3)
+    found = measured(version, [config], world=1)[0]
+    planned = memory(setup_of(config, 1, version), linear_layers(), 1, 2, optimizer=Optimizer("torch", 8, COPIES))
+    assert phase(planned, PhaseName.SAVE) == found["held"]
+    assert phase(planned, PhaseName.BACKWARD) == pytest.approx(found["backward"], rel=0.05)
 
 
 @pytest.mark.parametrize("version", ["0.15.4", "0.19.8"])

@@ -82,7 +82,7 @@ def correct_plan(case: Case | Missing, nodes: int, measured: Measured, preflight
         links = measured_links(rate, nodes, device)
     around = _circumstances(case, nodes, links, device)
     now = plan_of(case.config, case.micro, case.accumulation, around)
-    peak = now.memory.size if measured.peak_memory is not None else None
+    peak = now.memory.allocated(measured.device_memory) if measured.peak_memory is not None else None
     remarks = tuple(_remarks(case, now, measured, device, rate))
     found = Corrected(measured, peak=peak, bus_bandwidth=rate, remarks=remarks)
     if now.time is None or (rate is None and now.traffic.terms):
@@ -99,7 +99,8 @@ def correct_plan(case: Case | Missing, nodes: int, measured: Measured, preflight
     best = next(iter(faster(case, replace(now, time=time), around, known=device is not None)), None)
     if best is None or measured.peak_memory is None:
         return replace(found, best=best)
-    needed = best.plan.memory.size * measured.peak_memory / now.memory.size + best.plan.memory.outside.size
+    more = measured.peak_memory / now.memory.allocated(measured.device_memory)
+    needed = best.plan.memory.size * more + best.plan.memory.outside.size
     return replace(found, best=best, needed=round(needed))
 
 
@@ -210,7 +211,7 @@ def _room(now: Plan, measured: Measured) -> int | None:
     if measured.peak_memory is None or measured.device_memory is None:
         return None
     outside = now.memory.outside.size
-    more = measured.peak_memory / now.memory.size * (1 + ERROR)
+    more = measured.peak_memory / now.memory.allocated(measured.device_memory) * (1 + ERROR)
     return max(now.memory.needed, round((measured.device_memory - outside) / more + outside))
 
 

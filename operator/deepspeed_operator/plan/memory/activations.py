@@ -74,15 +74,17 @@ def activations(model: Model, micro: int, width: int, *, tensor: int = 1, sequen
     """
     shape, usage = model.shape, model.usage
     modules = model.modules or _stand_ins(model)
+    # Of each tensor as much as of the whole, where it is not known which are trained.
+    trained = model.trained / model.parameters if model.modules and model.freezes_some else 1
     if shape is None or usage.sequence is None:
-        return Activations(tuple(_pieces(modules, {}, {}, "")))
+        return Activations(tuple(_pieces(modules, {}, {}, "", share=trained)))
     tokens = micro * usage.sequence / sequence
     layer = _Layer(shape, usage, usage.sequence, width, tensor)
     kept, working = ({name: tokens * size for name, size in each.items()} for each in (layer.kept(), layer.working()))
     layer_input = tokens * width * shape.hidden if usage.checkpointing else None
     scores, given = (tokens * each * shape.vocabulary for each in (_FP32, width))
     return Activations(
-        tuple(_pieces(modules, kept, working, shape.family.layer[0].name, layer_input)),
+        tuple(_pieces(modules, kept, working, shape.family.layer[0].name, layer_input, share=trained)),
         # In fp32, what the head returns is what the loss computes with.
         forward=2 * scores + (given if width < _FP32 else 0),
         backward=3 * scores,
@@ -205,16 +207,21 @@ def _pieces(
     working: Mapping[str, float],
     first: str,
     layer_input: float | None = None,
+    *,
+    share: float,
 ) -> Iterator[Piece]:
-    """`first`: a layer's first module; `layer_input`: what activation checkpointing keeps of a whole layer."""
+    """`first`: a layer's first module; `layer_input`: what activation checkpointing keeps of a whole layer.
+
+    `share`: how much of each tensor that may be trained is.
+    """
     uses = Counter(tensor for module in modules for tensor in module if tensor.trained)
     seen = set[Tensor]()
     for module in modules:
         new = [tensor for tensor in module if tensor.trained and tensor not in seen]
-        waits = sum(tensor.elements for tensor in module if tensor in seen)
-        joins = sum(tensor.elements for tensor in new if uses[tensor] > 1)
+        waits = round(share * sum(tensor.elements for tensor in module if tensor in seen))
+        joins = round(share * sum(tensor.elements for tensor in new if uses[tensor] > 1))
         seen.update(new)
-        trained = tuple(tensor.elements for tensor in new if tensor.elements)
+        trained = tuple(round(share * tensor.elements) for tensor in new if tensor.elements)
         layer, name = _place(module)
         held = again = kept.get(name, 0)
         if layer_input is None or not layer:

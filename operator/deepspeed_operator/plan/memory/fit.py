@@ -109,6 +109,8 @@ def _open_facts(case: _Case) -> Iterator[_OpenFact]:
         yield _OpenFact("sequenceLength", lambda case: case.used(sequence=1), lambda case: case.used(sequence=longest))
     if model.assumes("trainableParameters"):
         yield _OpenFact("trainableParameters", _frozen, _same)
+    if model.freezes_some:
+        yield _OpenFact("that frozen layers keep activations", _without_activations, _same)
     yield from map(_guessed, model.guesses)
     if case.optimizer.assumed:
         yield _OpenFact("the optimizer", lambda case: replace(case, optimizer=_STATELESS), _same)
@@ -137,9 +139,14 @@ def _same(case: _Case) -> _Case:
 
 
 def _frozen(case: _Case) -> _Case:
-    """Hardly anything trained, as adapters are."""
+    """Hardly anything is trained, such as the last layer."""
     modules = tuple(tuple(replace(tensor, trained=False) for tensor in module) for module in case.model.modules)
-    return replace(case, model=replace(case.model, modules=modules, trainable=0))
+    return _without_activations(replace(case, model=replace(case.model, modules=modules, trainable=0)))
+
+
+def _without_activations(case: _Case) -> _Case:
+    """Autograd keeps nothing of the layers before the first trained one, and that may be the last."""
+    return case.used(sequence=None)
 
 
 def _needed(case: _Case, factor: float) -> float:

@@ -54,10 +54,15 @@ class MemoryPhase:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of one GPU, as torch.cuda.max_memory_allocated counts it."""
+    """Of one GPU, as torch.cuda.max_memory_allocated counts it.
+
+    `roomy`: initialization where memory is not short. What DeepSpeed puts on the GPU only then is no part of `phases`:
+    it never decides whether a job fits.
+    """
 
     phases: tuple[MemoryPhase, ...]
     outside: MemoryItem
+    roomy: MemoryPhase
 
     @property
     def peak(self) -> MemoryPhase:
@@ -78,6 +83,11 @@ class Memory:
         """Bytes of the GPU."""
         return self.size + round(self.outside.size)
 
+    def allocated(self, capacity: int | None) -> int:
+        """Return the peak that the allocator counts on a GPU of `capacity` bytes; None: unknown, and taken as short."""
+        has_room = capacity is not None and self.roomy.size + self.outside.size <= capacity
+        return max(self.size, self.roomy.size) if has_room else self.size
+
 
 def memory(
     setup: Setup, model: Model, micro: int = 1, accumulation: int = 1, *, optimizer: Optimizer | None = None
@@ -85,7 +95,8 @@ def memory(
     """Return what steps of `accumulation` micro steps of `micro` samples need."""
     sizes = sizes_of(setup, model, micro, accumulation, optimizer)
     phases = tuple(MemoryPhase(name, tuple(_merged(items))) for name, items in _phases(sizes))
-    return Memory(phases, _ALONE if setup.world == 1 else _AMONG_OTHERS)
+    roomy = MemoryPhase(PhaseName.INIT, tuple(_merged(states.making_with_room(sizes))))
+    return Memory(phases, _ALONE if setup.world == 1 else _AMONG_OTHERS, roomy)
 
 
 def _phases(sizes: Sizes) -> Iterator[tuple[PhaseName, list[MemoryItem]]]:
@@ -116,7 +127,7 @@ def _forward(sizes: Sizes, gathered: tuple[int, ...]) -> Iterator[MemoryItem]:
 
 def _gathered(sizes: Sizes) -> tuple[int, ...]:
     """Parameters that stage 3 holds whole, at each module of the forward and the backward pass."""
-    if sizes.wrapper is not Wrapper.ZERO_3:
+    if not sizes.gathers:
         return ()
     setup, model = sizes.setup, sizes.model
     limits = limits_of(setup)
@@ -128,8 +139,8 @@ def _gathered(sizes: Sizes) -> tuple[int, ...]:
 
 
 def _gather_copies(sizes: Sizes) -> Iterator[MemoryItem]:
-    """Several parameters are gathered into one buffer, and each is copied out of it."""
-    if sizes.wrapper is Wrapper.ZERO_3:
+    """Several ranks gather several parameters into one buffer, and each is copied out of it."""
+    if sizes.wrapper is Wrapper.ZERO_3 and sizes.ranks > 1:
         prefetched = int(sizes.setup.value(ZERO, "prefetch_bucket_size"))
         yield MemoryItem("gather buffer", min(prefetched, sizes.model.parameters) * sizes.width)
 

@@ -66,6 +66,15 @@ class Sizes:
     def parameters_on_host(self) -> bool:
         return self.wrapper is Wrapper.ZERO_3 and device_of(self.setup, "offload_param") != "none"
 
+    @property
+    def gathers(self) -> bool:
+        """Whether a parameter that stage 3 gathers takes memory beside the rank's part of it.
+
+        A rank alone computes with its part, which is the whole: _no_gather_coalesced and NoGatherCoalescedHandle in
+        runtime/zero/partition_parameters.py, 0.15.4 to 0.19.8. Only from the host is it copied.
+        """
+        return self.wrapper is Wrapper.ZERO_3 and (self.ranks > 1 or self.parameters_on_host)
+
 
 def sizes_of(setup: Setup, model: Model, micro: int, accumulation: int, optimizer: Optimizer | None = None) -> Sizes:
     """Return the numbers of a configuration and a model, of which each rank may hold a part."""

@@ -14,6 +14,7 @@ from deepspeed_operator.plan.memory.sizes import FP32, NORM, MemoryItem, Sizes, 
 
 Items = list[MemoryItem]
 _GATHERED_IN_PLACE: Final = (0, 18, 5)
+_FLATTENS_IN_PLACE: Final = (0, 18, 7)
 
 
 def states(sizes: Sizes) -> Items:
@@ -62,17 +63,16 @@ def _parameters(sizes: Sizes) -> MemoryItem:
 
 def _small(sizes: Sizes) -> MemoryItem:
     """Return what stage 3 gathers for good once the optimizer has stepped; before it steps, it lets go of them."""
-    small = sum(tensor.elements for tensor in kept_whole(sizes.setup, sizes.model))
+    small = sum(tensor.elements for tensor in kept_whole(sizes.setup, sizes.model)) if sizes.gathers else 0
     return MemoryItem("small parameters, whole", small * sizes.width)
 
 
 def making(sizes: Sizes) -> Items:
-    """Return the most that is there at once while the engine is made of a model that is on the GPU already.
+    """Return the most that has to be there at once while the engine is made of a model that is on the GPU already.
 
     At stage 3 the model was divided when it was made, by zero.Init.
     """
     whole, parameters = sizes.trained * sizes.width, MemoryItem("parameters", sizes.parameters)
-    flat = [parameters, MemoryItem("flat copy of the parameters", whole)]
     part = [parameters, MemoryItem("parameters in fp32, divided", sizes.part * FP32)]
     match sizes.wrapper:
         case Wrapper.NONE:
@@ -85,16 +85,30 @@ def making(sizes: Sizes) -> Items:
             full.append(MemoryItem("copies of the optimizer's step", sizes.trained * sizes.optimizer.copies))
             return full
         case Wrapper.BF16:
-            return most(flat, [*part, MemoryItem("summed gradients", sizes.trained * sizes.sums)])
+            return most(_flat(sizes), [*part, MemoryItem("summed gradients", sizes.trained * sizes.sums)])
         case Wrapper.ZERO if sizes.offloaded:
             buffer = MemoryItem("buffer of the largest gradient", sizes.largest * sizes.width)
-            return most(
-                flat, [parameters, MemoryItem("copy of a part of the parameters", sizes.part * sizes.width), buffer]
-            )
+            return [parameters, MemoryItem("copy of a part of the parameters", sizes.part * sizes.width), buffer]
         case Wrapper.ZERO:
-            return most(flat, [*part, MemoryItem("gradients of zeros in fp32, divided", sizes.part * FP32)])
+            return [*part, MemoryItem("gradients of zeros in fp32, divided", sizes.part * FP32)]
         case Wrapper.ZERO_3:
             return _making_stage_3(sizes)
+
+
+def making_with_room(sizes: Sizes) -> Items:
+    """Return the most that is there at once while the engine is made on a GPU with room for the parameters twice.
+
+    DeepSpeedZeroOptimizer.__init__ (runtime/zero/stage_1_and_2.py) copies the trained parameters into a flat buffer: up
+    to 0.18.6 on the host, since 0.18.7 on the GPU, but on the host where available_memory() is less than the buffer.
+    """
+    if sizes.wrapper is not Wrapper.ZERO or sizes.setup.schema.numbers < _FLATTENS_IN_PLACE:
+        return making(sizes)
+    return most(_flat(sizes), making(sizes))
+
+
+def _flat(sizes: Sizes) -> Items:
+    whole = sizes.trained * sizes.width
+    return [MemoryItem("parameters", sizes.parameters), MemoryItem("flat copy of the parameters", whole)]
 
 
 def _making_stage_3(sizes: Sizes) -> Items:

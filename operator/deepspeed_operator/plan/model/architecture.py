@@ -138,6 +138,11 @@ class Model:
         frozen = {tensor.name: tensor.elements for module in self.modules for tensor in module if not tensor.trained}
         return self.parameters - sum(frozen.values())
 
+    @property
+    def freezes_some(self) -> bool:
+        """Whether part of it is frozen, and which part is not known."""
+        return self.trainable is not None and self.trainable < self.parameters and not self.usage.adapted
+
     def assumes(self, name: str) -> bool:
         """Whether this fact is nobody's word."""
         return any(fact.name == name and fact.source is Source.ASSUMED for fact in self.facts)

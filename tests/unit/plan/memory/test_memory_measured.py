@@ -11,7 +11,7 @@ from bench.gpu.expectations import expected_memory, lines, setup_and_model, worl
 from bench.gpu.phases import phases_of
 from deepspeed_operator.plan.memory.activations import activations
 from deepspeed_operator.plan.memory.host import CHECKPOINT, host_memory
-from deepspeed_operator.plan.memory.peaks import PhaseName
+from deepspeed_operator.plan.memory.peaks import Memory, PhaseName
 from tests.unit.plan.memory.test_peaks import llama
 
 RESULTS = Path(__file__).parents[4] / "bench/gpu/results"
@@ -33,6 +33,11 @@ measured = pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 
 def peaks(record: Mapping[str, Any]) -> dict[str, int]:
     return {name: phase["peak"] for name, phase in phases_of(record["ranks"], record["accumulation"]).items()}
+
+
+def sizes(found: Memory) -> dict[str, int]:
+    """Bytes of each phase; the GPUs that were measured had room for the parameters twice."""
+    return {phase.name: phase.size for phase in (*found.phases, found.roomy)}
 
 
 def test_both_models_and_every_stage_were_measured() -> None:
@@ -58,7 +63,7 @@ def test_the_peak_and_its_phase_are_those_that_were_measured(record: Mapping[str
 
 @measured
 def test_each_phase_is_within_the_error(record: Mapping[str, Any]) -> None:
-    expected = {phase.name: phase.size for phase in expected_memory(record).phases}
+    expected = sizes(expected_memory(record))
     for name, peak in peaks(record).items():
         if name in PHASES:
             assert expected[PHASES[name]] == pytest.approx(peak, rel=ERROR), name
@@ -73,7 +78,7 @@ def test_what_waits_between_micro_steps_is_within_the_error(record: Mapping[str,
 
 @pytest.mark.parametrize("name", [name for name, record in RECORDS.items() if record["model"] in FAMILIES])
 def test_of_families_on_which_nothing_was_fitted_each_phase_is_within_1_percent(name: str) -> None:
-    expected = {phase.name: phase.size for phase in expected_memory(RECORDS[name]).phases}
+    expected = sizes(expected_memory(RECORDS[name]))
     for phase, found in RECORDS[name]["phases"].items():
         assert expected[PHASES[phase]] == pytest.approx(found["peak"], rel=0.01), phase
 

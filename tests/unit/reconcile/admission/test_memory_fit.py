@@ -90,6 +90,22 @@ def test_what_is_not_known_is_named_and_refuses_nothing(unsaid: dict[str, Any], 
     assert len(found.pods) == 2
 
 
+def test_required_fit_refuses_nothing_for_a_copy_that_deepspeed_makes_on_the_host_where_a_gpu_is_full() -> None:
+    config = {**CONFIG, "train_micro_batch_size_per_gpu": 1}
+    model = {**MODEL, "activationCheckpointing": True}
+    sizes = {"nodes": 16, "slotsPerNode": 8, "gpuMemory": "24Gi"}
+    found = simulation(admission="RequireFit", model=model, dsConfig=config, **sizes)
+    assert said(found) == ("True", "Fits")
+    assert len(found.pods) == 16
+
+
+def test_required_fit_refuses_nothing_for_activations_of_layers_that_may_be_frozen() -> None:
+    found = simulation(admission="RequireFit", model={**MODEL, "trainableParameters": 100_000_000})
+    assert said(found) == ("Unknown", "NotCertain")
+    assert "that frozen layers keep activations" in found.condition(ConditionType.MEMORY_FIT).message
+    assert len(found.pods) == 2
+
+
 def test_facts_that_make_no_model_are_a_warning() -> None:
     found = simulation(model={"lora": {"rank": 8}})
     assert said(found) == ("Unknown", "NotKnown")
