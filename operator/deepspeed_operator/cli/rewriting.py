@@ -8,6 +8,7 @@ from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.cli.edits import CannotEditError, edited_text
 from deepspeed_operator.cli.places import Embedded, embed
 from deepspeed_operator.cli.sources import Content, Format, Item, content_of, data_of, source_of, values
+from deepspeed_operator.dsconfig.mended import mended
 from deepspeed_operator.dsconfig.migration import Config, Edit, Path, Put, Step, edited, steps
 from deepspeed_operator.dsconfig.tree import Unreadable, plain
 from deepspeed_operator.dsconfig.versions import numbers_of
@@ -92,7 +93,7 @@ def _rewrite(
     found: tuple[Step, ...] = ()
     try:
         config = place.config(text)
-        found = tuple(steps(config, old, new))
+        found = (*steps(config, old, new), *mended(config, old, new))
         changed = _changed(text, place, config, tuple(_edits(found, keep_defaults)))
     except (CannotEditError, Unreadable) as error:
         return text, Rewritten(title, old, found, str(error))

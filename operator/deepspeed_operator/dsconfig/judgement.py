@@ -20,7 +20,9 @@ from deepspeed_operator.dsconfig.schema import Schema, schema_of
 from deepspeed_operator.dsconfig.sections import IGNORED_KEY, MISSPELT, Reading
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.strict import UNKNOWN_KEY
-from deepspeed_operator.dsconfig.versions import SUPPORTED, judge_of, ranges
+from deepspeed_operator.dsconfig.versions import SUPPORTED, judge_of, numbers_of, ranges
+from deepspeed_operator.dsconfig.wrong_conditions import Case
+from deepspeed_operator.dsconfig.wrong_results import wrong_result_notes
 
 _ORDER: Final = list(Level)
 _OF_VALUES: Final = frozenset({"loose-type", "auto-left"})  # remarks on what DeepSpeed takes a value for
@@ -150,13 +152,14 @@ def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Judge
         world=circumstances.world,
         accelerator=circumstances.accelerator,
         integration=circumstances.integration,
+        declared=numbers_of(circumstances.version) if circumstances.version else None,
     )
     autos = auto_paths(config)
     notes = [*reading.notes, *division.notes, *derived.notes, *combination_notes(setup)]
     notes += [*engine_notes(setup), *ignored_notes(setup, derived.batch, bool(autos))]
     accumulation = derived.batch.accumulation if derived.batch is not None else None
     notes += [*auto_notes(autos, circumstances.integration), *advice_notes(setup, accumulation)]
-    notes += credential_notes(config)
+    notes += [*credential_notes(config), *wrong_result_notes(Case(setup, accumulation, bool(autos)))]
     return _with(VersionVerdict((), derived.batch, division, schema.version), _unrepeated(notes))
 
 

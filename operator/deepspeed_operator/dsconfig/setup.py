@@ -11,6 +11,7 @@ from deepspeed_operator.dsconfig.auto import FILLED
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.parallelism import Division
 from deepspeed_operator.dsconfig.schema import TOP, Schema
+from deepspeed_operator.dsconfig.versions import Numbers
 
 ZERO: Final = "zero_optimization"
 
@@ -26,7 +27,10 @@ class ZeroStage(IntEnum):
 
 @dataclass(frozen=True)
 class Setup:
-    """`models` holds what the strict sections came to; a section that was refused, or is not given, has no values."""
+    """`models` holds what the strict sections came to; a section that was refused, or is not given, has no values.
+
+    `declared`: the version that will train, where the schema may be of an older one that judges it; None: the schema's.
+    """
 
     schema: Schema
     config: Mapping[str, Any]
@@ -35,6 +39,11 @@ class Setup:
     world: int
     accelerator: str | None = None
     integration: bool | None = None
+    declared: Numbers | None = None
+
+    @property
+    def version(self) -> Numbers:
+        return self.declared or self.schema.numbers
 
     @property
     def zero(self) -> Mapping[str, Any]:

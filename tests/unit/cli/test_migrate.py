@@ -173,6 +173,15 @@ def test_what_the_version_would_refuse_all_the_same_is_said_and_ends_with_1() ->
     assert "not valid" not in dsjob("migrate", "-", "--to", "0.20.0", stdin=json.dumps(wrong)).stdout
 
 
+def test_what_the_old_version_trains_wrongly_and_the_new_one_does_not_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "lost.json"
+    config = {"gradient_accumulation_steps": 4, "zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}
+    path.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, **config}))
+    words = "behaviour (since 0.18.3): gradient_accumulation_steps: no longer so: each micro step overwrites"
+    assert words in dsjob("migrate", str(path), "--from", "0.17.6", "--to", "0.18.9").stdout
+    assert "no longer so" not in dsjob("migrate", str(path), "--from", "0.18.9", "--to", "0.19.8").stdout
+
+
 def test_the_newest_version_known_is_the_one_to_rewrite_for() -> None:
     assert dsjob("migrate", "-", stdin=OLD).stdout == dsjob("migrate", "-", "--to", "0.19.8", stdin=OLD).stdout
     result = dsjob("migrate", "-", "--from", "0.16", stdin=OLD)

@@ -1,0 +1,204 @@
+"""When a row of the table of wrong results concerns a configuration. Each condition is read from DeepSpeed's source."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
+
+_ADAMS: Final = frozenset({"adam", "adamw"})
+_FUSED: Final = _ADAMS | {"onebitadam", "zerooneadam"}  # what DeepSpeed wraps in its fused half-precision optimizer
+_LAMBS: Final = frozenset({"lamb", "onebitlamb"})
+_HALF: Final = frozenset({"fp16", "float16", "half", "torch.float16"})
+_DEFAULT_WARMUP: Final = 1000
+_TWO: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`accumulation`: micro batches in a step; None: not known. `filled_in`: "auto" is in the configuration."""
+
+    setup: Setup
+    accumulation: int | None
+    filled_in: bool
+
+    @property
+    def optimizer(self) -> str:
+        """The configuration's optimizer in lower case, "" where it names none."""
+        name: Any = self.setup.section("optimizer").get("type")
+        return name.lower() if isinstance(name, str) else ""
+
+    @property
+    def optimizer_params(self) -> dict[str, Any]:
+        return object_at(self.setup.section("optimizer"), "params")
+
+    @property
+    def scheduler_params(self) -> dict[str, Any]:
+        return object_at(self.setup.section("scheduler"), "params")
+
+    @property
+    def accumulates(self) -> bool:
+        return self.accumulation is not None and self.accumulation > 1
+
+    @property
+    def several_ranks(self) -> bool:
+        return self.setup.data_ranks > 1
+
+    @property
+    def pipeline(self) -> bool:
+        return self.setup.division.pipeline > 1
+
+    @property
+    def zenflow(self) -> bool:
+        return self.setup.zero.get("zenflow") is not None
+
+    @property
+    def fused(self) -> bool:
+        """Whether DeepSpeed makes one of its fused optimizers for the device."""
+        of_torch = self.optimizer in _ADAMS and bool(self.optimizer_params.get("torch_adam"))
+        return self.optimizer in _FUSED and not of_torch and not uses_cpu_optimizer(self.setup)
+
+    @property
+    def sums_bf16_in_fp32(self) -> bool:
+        """Whether the optimizer is wrapped in BF16_Optimizer: stage 1, bf16, gradients in fp32, nothing offloaded."""
+        setup = self.setup
+        stage_1 = setup.stage == ZeroStage.OPTIMIZER_STATES
+        return stage_1 and setup.bf16 and setup.accumulates_in_fp32 and not uses_cpu_optimizer(setup)
+
+
+Condition = Callable[[Case], bool]
+
+
+def middle_gradients_lost(case: Case) -> bool:
+    """Stage 1 copies gradients to the host once a step only, and loses none."""
+    more = case.accumulation is not None and case.accumulation > _TWO
+    offloaded = case.setup.stage == ZeroStage.GRADIENTS and uses_cpu_optimizer(case.setup)
+    return more and offloaded and not case.zenflow
+
+
+def gradients_overwritten(case: Case) -> bool:
+    on_device = case.setup.stage == ZeroStage.GRADIENTS and not uses_cpu_optimizer(case.setup)
+    return case.accumulates and on_device and not case.zenflow
+
+
+def divided_twice(case: Case) -> bool:
+    return case.accumulates and bool(case.setup.integration or case.filled_in) and not case.pipeline
+
+
+def divided_at_each_stage(case: Case) -> bool:
+    return case.accumulates and case.pipeline
+
+
+def last_gradient_not_reduced(case: Case) -> bool:
+    late = not case.setup.on("bf16", "immediate_grad_update")
+    return case.sums_bf16_in_fp32 and late and case.several_ranks and not case.pipeline
+
+
+def bf16_gradients_pile_up(case: Case) -> bool:
+    named = case.optimizer not in {"", *_LAMBS} and not case.fused
+    return case.setup.bf16 and case.setup.stage == ZeroStage.DISABLED and named and not case.pipeline
+
+
+def never_steps(case: Case) -> bool:
+    legacy = bool(case.setup.section("optimizer").get("legacy_fusion"))
+    return case.setup.fp16 and case.setup.stage == ZeroStage.DISABLED and case.fused and not legacy
+
+
+def overflow_seen_alone(case: Case) -> bool:
+    return case.setup.fp16 and case.setup.stage == ZeroStage.OPTIMIZER_STATES and case.several_ranks
+
+
+def autocast_unscaled(case: Case) -> bool:
+    autocast = case.setup.section("torch_autocast")
+    on = bool(autocast.get("enabled")) and autocast.get("dtype") in _HALF
+    return on and case.setup.stage == ZeroStage.DISABLED
+
+
+def secondary_copy_stale(case: Case) -> bool:
+    size = case.setup.value(ZERO, "zero_hpz_partition_size") or 1
+    return case.setup.stage == ZeroStage.PARAMETERS and size > 1 and case.several_ranks
+
+
+def fetched_by_all_reduce(case: Case) -> bool:
+    wanted = case.setup.on(ZERO, "use_all_reduce_for_fetch_params")
+    return wanted and case.setup.stage == ZeroStage.PARAMETERS and case.several_ranks
+
+
+def muon_without_zero(case: Case) -> bool:
+    return case.optimizer == "muon" and case.setup.stage == ZeroStage.DISABLED
+
+
+def muon_in_bf16_optimizer(case: Case) -> bool:
+    return case.optimizer == "muon" and case.sums_bf16_in_fp32
+
+
+def _muon_below_stage_3(case: Case) -> bool:
+    return case.optimizer == "muon" and case.setup.stage in {ZeroStage.OPTIMIZER_STATES, ZeroStage.GRADIENTS}
+
+
+def muon_offloaded(case: Case) -> bool:
+    return _muon_below_stage_3(case) and uses_cpu_optimizer(case.setup)
+
+
+def muon_offloaded_without_scatter(case: Case) -> bool:
+    return muon_offloaded(case) and not case.setup.on(ZERO, "reduce_scatter")
+
+
+def muon_scattered(case: Case) -> bool:
+    never_orthogonal = case.sums_bf16_in_fp32 or uses_cpu_optimizer(case.setup)
+    scattered = case.setup.on(ZERO, "reduce_scatter") and case.several_ranks
+    return _muon_below_stage_3(case) and scattered and not never_orthogonal
+
+
+def muon_per_micro_batch(case: Case) -> bool:
+    return case.optimizer == "muon" and case.setup.stage == ZeroStage.PARAMETERS and case.accumulates
+
+
+def muon_with_cosine(case: Case) -> bool:
+    return case.optimizer == "muon" and case.setup.section("scheduler").get("type") == "WarmupCosineLR"
+
+
+def _two_rates(case: Case) -> bool:
+    parameters = case.optimizer_params
+    common = parameters.get("lr")
+    muon, adam = (parameters.get(key, common) for key in ("muon_lr", "adam_lr"))
+    return case.optimizer == "muon" and muon != adam
+
+
+def rates_of_one_group(case: Case) -> bool:
+    warm_up = case.setup.section("scheduler").get("type") == "WarmupLR"
+    return warm_up and _two_rates(case) and case.scheduler_params.get("warmup_max_lr") is None
+
+
+def rates_overwritten(case: Case) -> bool:
+    name, highest = case.setup.section("scheduler").get("type"), case.scheduler_params.get("warmup_max_lr")
+    one = name == "WarmupDecayLR" and "warmup_max_lr" not in case.scheduler_params
+    return _two_rates(case) and (one or (name in {"WarmupLR", "WarmupDecayLR"} and isinstance(highest, int | float)))
+
+
+def _warms_up_throughout(case: Case, name: str) -> bool:
+    if case.setup.section("scheduler").get("type") != name:
+        return False
+    total = case.scheduler_params.get("total_num_steps")
+    warm_up = case.scheduler_params.get("warmup_num_steps", _DEFAULT_WARMUP)
+    return isinstance(total, int | float) and isinstance(warm_up, int | float) and 0 < total <= warm_up
+
+
+def cosine_warms_up_throughout(case: Case) -> bool:
+    return _warms_up_throughout(case, "WarmupCosineLR")
+
+
+def decay_warms_up_throughout(case: Case) -> bool:
+    return _warms_up_throughout(case, "WarmupDecayLR")
+
+
+def stairs_ignored(case: Case) -> bool:
+    stairs = (case.scheduler_params.get(f"cycle_{half}_stair_count") for half in ("first", "second"))
+    one_cycle = case.setup.section("scheduler").get("type") == "OneCycle"
+    return one_cycle and any(isinstance(count, int) and count > 0 for count in stairs)
+
+
+def starts_at_full_rate(case: Case) -> bool:
+    return case.setup.section("scheduler").get("type") in {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}
