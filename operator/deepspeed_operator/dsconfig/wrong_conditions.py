@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.batch import ACCUMULATION
 from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 
@@ -18,11 +19,17 @@ _TWO: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`accumulation`: micro batches in a step; None: not known. `filled_in`: "auto" is in the configuration."""
+    """`derived_accumulation`: micro batches in a step; None: not known. `filled_in`: "auto" is in the configuration."""
 
     setup: Setup
-    accumulation: int | None
+    derived_accumulation: int | None
     filled_in: bool
+
+    @property
+    def accumulation(self) -> int:
+        """Micro batches in a step; what is written where the batch sizes contradict each other, else 1."""
+        written = self.setup.config.get(ACCUMULATION)
+        return self.derived_accumulation or (written if type(written) is int else 1)
 
     @property
     def optimizer(self) -> str:
@@ -40,7 +47,7 @@ class Case:
 
     @property
     def accumulates(self) -> bool:
-        return self.accumulation is not None and self.accumulation > 1
+        return self.accumulation > 1
 
     @property
     def several_ranks(self) -> bool:
@@ -73,9 +80,8 @@ Condition = Callable[[Case], bool]
 
 def middle_gradients_lost(case: Case) -> bool:
     """Stage 1 copies gradients to the host once a step only, and loses none."""
-    more = case.accumulation is not None and case.accumulation > _TWO
     offloaded = case.setup.stage == ZeroStage.GRADIENTS and uses_cpu_optimizer(case.setup)
-    return more and offloaded and not case.zenflow
+    return case.accumulation > _TWO and offloaded and not case.zenflow
 
 
 def gradients_overwritten(case: Case) -> bool:

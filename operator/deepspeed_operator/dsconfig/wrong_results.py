@@ -5,6 +5,7 @@ Read from the sources of DeepSpeed 0.15.0 to 0.19.8.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from deepspeed_operator.api.status import Level
@@ -66,7 +67,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         "scheduler WarmupLR, WarmupDecayLR or WarmupCosineLR",
         conditions.starts_at_full_rate,
         "the first step is made at the optimizer's own learning rate: the scheduler sets it after that step only.",
-        "Use DeepSpeed 0.15.3 or newer, or write the first rate of the warm-up as optimizer.params.lr.",
+        "Use DeepSpeed 0.15.3 or newer.",
         Source(6597, "85b7469ea", "2024-10-14"),
     ),
     WrongResult(
@@ -138,14 +139,6 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Source(7619, "71d077da7", "2025-10-04"),
     ),
     WrongResult(
-        "one-rate", "0.17.2", "0.19.4", _HIGHEST,
-        "optimizer Muon with a muon_lr other than adam_lr, scheduler WarmupLR without warmup_max_lr",
-        conditions.rates_of_one_group,
-        "every group of parameters warms up to the learning rate of the first one.",
-        "Use DeepSpeed 0.19.4 or newer, or write a list with a rate for each group.",
-        Source(8171, "6c58fb75f", "2026-07-29"),
-    ),
-    WrongResult(
         "gradients-overwritten", "0.17.6", "0.18.3", _ACCUMULATION,
         "stage 2 with nothing offloaded, gradient accumulation",
         conditions.gradients_overwritten,
@@ -211,6 +204,14 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Source(7969, "3fd762cf0", "2026-04-12"),
     ),
     WrongResult(
+        "one-rate", "0.18.3", "0.19.4", _HIGHEST,
+        "optimizer Muon with a muon_lr other than adam_lr, scheduler WarmupLR without warmup_max_lr",
+        conditions.rates_of_one_group,
+        "every group of parameters warms up to the learning rate of the first one.",
+        "Use DeepSpeed 0.19.4 or newer, or write a list with a rate for each group.",
+        Source(8171, "6c58fb75f", "2026-07-29"),
+    ),
+    WrongResult(
         "rates-overwritten", "0.18.3", None, _HIGHEST,
         "optimizer Muon with a muon_lr other than adam_lr, scheduler WarmupLR or WarmupDecayLR with one rate for all",
         conditions.rates_overwritten,
@@ -222,7 +223,8 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         "divided-twice", "0.18.3", "0.18.4", _ACCUMULATION,
         "gradient accumulation under the Hugging Face Trainer",
         conditions.divided_twice,
-        "the Trainer divides the loss by the accumulation steps, and this version the gradients once more.",
+        "where the Trainer divides the loss by the accumulation steps, as recent ones do, the gradients are divided "
+        "again.",
         "Use DeepSpeed 0.18.4 or newer.",
         Source(7724, "d568375e5", "2025-12-12"),
     ),
@@ -273,7 +275,12 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
 
 def wrong_result_notes(case: Case) -> Iterator[Note]:
     """Say what the version of the case trains wrongly: an error only where nothing is trained."""
-    for row in WRONG_RESULTS:
-        if row.in_version(case.setup.version) and row.holds(case):
+    for row in _rows(case.setup.version):
+        if row.holds(case):
             level = Level.WARNING if row.trains else Level.ERROR
             yield Note(level, row.path, row.rule, row.effect, row.fix, CheckPhase.SILENT)
+
+
+@lru_cache(maxsize=64)
+def _rows(version: Numbers) -> tuple[WrongResult, ...]:
+    return tuple(row for row in WRONG_RESULTS if row.in_version(version))

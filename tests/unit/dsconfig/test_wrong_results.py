@@ -195,6 +195,11 @@ def test_a_version_that_is_not_known_has_its_own_rows() -> None:
     assert not wrong(scheduled("WarmupDecayLR", total_num_steps=1), "0.20.0")  # nobody knows
 
 
+def test_gradients_are_lost_whatever_else_is_wrong_with_the_batch() -> None:
+    contradiction = {"train_batch_size": 32, **FOUR}
+    assert wrong({**contradiction, **ADAM, **zero(2, **CPU_OFFLOAD)}, "0.18.9")
+
+
 def test_without_a_version_the_note_names_those_that_are_wrong() -> None:
     (lost,) = wrong({**FOUR, **ADAM, **zero(2, **CPU_OFFLOAD)}, None)
     assert lost.message.startswith("With DeepSpeed 0.15.4–0.18.9: the gradients of all micro steps")
