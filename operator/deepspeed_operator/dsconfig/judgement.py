@@ -21,7 +21,7 @@ from deepspeed_operator.dsconfig.sections import IGNORED_KEY, MISSPELT, Reading
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.dsconfig.strict import UNKNOWN_KEY
 from deepspeed_operator.dsconfig.versions import SUPPORTED, judge_of, numbers_of, ranges
-from deepspeed_operator.dsconfig.wrong_conditions import Case
+from deepspeed_operator.dsconfig.wrong_conditions import RunCase
 from deepspeed_operator.dsconfig.wrong_results import wrong_result_notes
 
 _ORDER: Final = list(Level)
@@ -159,7 +159,7 @@ def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: Judge
     notes += [*engine_notes(setup), *ignored_notes(setup, derived.batch, bool(autos))]
     accumulation = derived.batch.accumulation if derived.batch is not None else None
     notes += [*auto_notes(autos, circumstances.integration), *advice_notes(setup, accumulation)]
-    notes += [*credential_notes(config), *wrong_result_notes(Case(setup, accumulation, bool(autos)))]
+    notes += [*credential_notes(config), *wrong_result_notes(RunCase(setup, accumulation, bool(autos)))]
     return _with(VersionVerdict((), derived.batch, division, schema.version), _unrepeated(notes))
 
 

@@ -18,7 +18,7 @@ _TWO: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class RunCase:
     """`derived_accumulation`: micro batches in a step; None: not known. `filled_in`: "auto" is in the configuration."""
 
     setup: Setup
@@ -75,116 +75,116 @@ class Case:
         return stage_1 and setup.bf16 and setup.accumulates_in_fp32 and not uses_cpu_optimizer(setup)
 
 
-Condition = Callable[[Case], bool]
+Condition = Callable[[RunCase], bool]
 
 
-def middle_gradients_lost(case: Case) -> bool:
+def middle_gradients_lost(case: RunCase) -> bool:
     """Stage 1 copies gradients to the host once a step only, and loses none."""
     offloaded = case.setup.stage == ZeroStage.GRADIENTS and uses_cpu_optimizer(case.setup)
     return case.accumulation > _TWO and offloaded and not case.zenflow
 
 
-def gradients_overwritten(case: Case) -> bool:
+def gradients_overwritten(case: RunCase) -> bool:
     on_device = case.setup.stage == ZeroStage.GRADIENTS and not uses_cpu_optimizer(case.setup)
     return case.accumulates and on_device and not case.zenflow
 
 
-def divided_twice(case: Case) -> bool:
+def divided_twice(case: RunCase) -> bool:
     return case.accumulates and bool(case.setup.integration or case.filled_in) and not case.pipeline
 
 
-def divided_at_each_stage(case: Case) -> bool:
+def divided_at_each_stage(case: RunCase) -> bool:
     return case.accumulates and case.pipeline
 
 
-def last_gradient_not_reduced(case: Case) -> bool:
+def last_gradient_not_reduced(case: RunCase) -> bool:
     late = not case.setup.on("bf16", "immediate_grad_update")
     return case.sums_bf16_in_fp32 and late and case.several_ranks and not case.pipeline
 
 
-def bf16_gradients_pile_up(case: Case) -> bool:
+def bf16_gradients_pile_up(case: RunCase) -> bool:
     named = case.optimizer not in {"", *_LAMBS} and not case.fused
     return case.setup.bf16 and case.setup.stage == ZeroStage.DISABLED and named and not case.pipeline
 
 
-def never_steps(case: Case) -> bool:
+def never_steps(case: RunCase) -> bool:
     legacy = bool(case.setup.section("optimizer").get("legacy_fusion"))
     return case.setup.fp16 and case.setup.stage == ZeroStage.DISABLED and case.fused and not legacy
 
 
-def overflow_seen_alone(case: Case) -> bool:
+def overflow_seen_alone(case: RunCase) -> bool:
     return case.setup.fp16 and case.setup.stage == ZeroStage.OPTIMIZER_STATES and case.several_ranks
 
 
-def autocast_unscaled(case: Case) -> bool:
+def autocast_unscaled(case: RunCase) -> bool:
     autocast = case.setup.section("torch_autocast")
     on = bool(autocast.get("enabled")) and autocast.get("dtype") in _HALF
     return on and case.setup.stage == ZeroStage.DISABLED
 
 
-def secondary_copy_stale(case: Case) -> bool:
+def secondary_copy_stale(case: RunCase) -> bool:
     size = case.setup.value(ZERO, "zero_hpz_partition_size") or 1
     return case.setup.stage == ZeroStage.PARAMETERS and size > 1 and case.several_ranks
 
 
-def fetched_by_all_reduce(case: Case) -> bool:
+def fetched_by_all_reduce(case: RunCase) -> bool:
     wanted = case.setup.on(ZERO, "use_all_reduce_for_fetch_params")
     return wanted and case.setup.stage == ZeroStage.PARAMETERS and case.several_ranks
 
 
-def muon_without_zero(case: Case) -> bool:
+def muon_without_zero(case: RunCase) -> bool:
     return case.optimizer == "muon" and case.setup.stage == ZeroStage.DISABLED
 
 
-def muon_in_bf16_optimizer(case: Case) -> bool:
+def muon_in_bf16_optimizer(case: RunCase) -> bool:
     return case.optimizer == "muon" and case.sums_bf16_in_fp32
 
 
-def _muon_below_stage_3(case: Case) -> bool:
+def _muon_below_stage_3(case: RunCase) -> bool:
     return case.optimizer == "muon" and case.setup.stage in {ZeroStage.OPTIMIZER_STATES, ZeroStage.GRADIENTS}
 
 
-def muon_offloaded(case: Case) -> bool:
+def muon_offloaded(case: RunCase) -> bool:
     return _muon_below_stage_3(case) and uses_cpu_optimizer(case.setup)
 
 
-def muon_offloaded_without_scatter(case: Case) -> bool:
+def muon_offloaded_without_scatter(case: RunCase) -> bool:
     return muon_offloaded(case) and not case.setup.on(ZERO, "reduce_scatter")
 
 
-def muon_scattered(case: Case) -> bool:
+def muon_scattered(case: RunCase) -> bool:
     never_orthogonal = case.sums_bf16_in_fp32 or uses_cpu_optimizer(case.setup)
     scattered = case.setup.on(ZERO, "reduce_scatter") and case.several_ranks
     return _muon_below_stage_3(case) and scattered and not never_orthogonal
 
 
-def muon_per_micro_batch(case: Case) -> bool:
+def muon_per_micro_batch(case: RunCase) -> bool:
     return case.optimizer == "muon" and case.setup.stage == ZeroStage.PARAMETERS and case.accumulates
 
 
-def muon_with_cosine(case: Case) -> bool:
+def muon_with_cosine(case: RunCase) -> bool:
     return case.optimizer == "muon" and case.setup.section("scheduler").get("type") == "WarmupCosineLR"
 
 
-def _two_rates(case: Case) -> bool:
+def _two_rates(case: RunCase) -> bool:
     parameters = case.optimizer_params
     common = parameters.get("lr")
     muon, adam = (parameters.get(key, common) for key in ("muon_lr", "adam_lr"))
     return case.optimizer == "muon" and muon != adam
 
 
-def rates_of_one_group(case: Case) -> bool:
+def rates_of_one_group(case: RunCase) -> bool:
     warm_up = case.setup.section("scheduler").get("type") == "WarmupLR"
     return warm_up and _two_rates(case) and case.scheduler_params.get("warmup_max_lr") is None
 
 
-def rates_overwritten(case: Case) -> bool:
+def rates_overwritten(case: RunCase) -> bool:
     name, highest = case.setup.section("scheduler").get("type"), case.scheduler_params.get("warmup_max_lr")
     one = name == "WarmupDecayLR" and "warmup_max_lr" not in case.scheduler_params
     return _two_rates(case) and (one or (name in {"WarmupLR", "WarmupDecayLR"} and isinstance(highest, int | float)))
 
 
-def _warms_up_throughout(case: Case, name: str) -> bool:
+def _warms_up_throughout(case: RunCase, name: str) -> bool:
     if case.setup.section("scheduler").get("type") != name:
         return False
     total = case.scheduler_params.get("total_num_steps")
@@ -192,19 +192,19 @@ def _warms_up_throughout(case: Case, name: str) -> bool:
     return isinstance(total, int | float) and isinstance(warm_up, int | float) and 0 < total <= warm_up
 
 
-def cosine_warms_up_throughout(case: Case) -> bool:
+def cosine_warms_up_throughout(case: RunCase) -> bool:
     return _warms_up_throughout(case, "WarmupCosineLR")
 
 
-def decay_warms_up_throughout(case: Case) -> bool:
+def decay_warms_up_throughout(case: RunCase) -> bool:
     return _warms_up_throughout(case, "WarmupDecayLR")
 
 
-def stairs_ignored(case: Case) -> bool:
+def stairs_ignored(case: RunCase) -> bool:
     stairs = (case.scheduler_params.get(f"cycle_{half}_stair_count") for half in ("first", "second"))
     one_cycle = case.setup.section("scheduler").get("type") == "OneCycle"
     return one_cycle and any(isinstance(count, int) and count > 0 for count in stairs)
 
 
-def starts_at_full_rate(case: Case) -> bool:
+def starts_at_full_rate(case: RunCase) -> bool:
     return case.setup.section("scheduler").get("type") in {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}

@@ -13,11 +13,11 @@ from deepspeed_operator.dsconfig import wrong_conditions as conditions
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path
 from deepspeed_operator.dsconfig.setup import ZERO
 from deepspeed_operator.dsconfig.versions import SUPPORTED, Numbers, numbers_of
-from deepspeed_operator.dsconfig.wrong_conditions import Case, Condition
+from deepspeed_operator.dsconfig.wrong_conditions import Condition, RunCase
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Reference:
     """A pull request of DeepSpeed, as the commit that it became: the one that mends, or else the one that brings."""
 
     pull: int
@@ -42,7 +42,7 @@ class WrongResult:
     holds: Condition
     effect: str
     fix: str
-    source: Source
+    source: Reference
     trains: bool = True
 
     def in_version(self, version: Numbers) -> bool:
@@ -59,7 +59,7 @@ _SCHEDULER: Final[Path] = ("scheduler", "type")
 _WARM_UP: Final[Path] = ("scheduler", "params", "warmup_num_steps")
 _HIGHEST: Final[Path] = ("scheduler", "params", "warmup_max_lr")
 _BF16_SUMS: Final = "bf16 with grad_accum_dtype fp32 at stage 1, nothing offloaded"
-_MUON: Final = Source(7509, "66ad27804", "2025-08-26", mends=False)
+_MUON: Final = Reference(7509, "66ad27804", "2025-08-26", mends=False)
 
 WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
     WrongResult(
@@ -68,7 +68,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.starts_at_full_rate,
         "the first step is made at the optimizer's own learning rate: the scheduler sets it after that step only.",
         "Use DeepSpeed 0.15.3 or newer.",
-        Source(6597, "85b7469ea", "2024-10-14"),
+        Reference(6597, "85b7469ea", "2024-10-14"),
     ),
     WrongResult(
         "stale-copy", "0.15.0", "0.18.3", (ZERO, "zero_hpz_partition_size"),
@@ -77,7 +77,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         "after a checkpoint is loaded, or weights into a model made under zero.Init, the first backward passes compute "
         "with the copies of the parameters from before.",
         "Use DeepSpeed 0.18.3 or newer, or remove it.",
-        Source(7707, "c069ceb30", "2025-12-04"),
+        Reference(7707, "c069ceb30", "2025-12-04"),
     ),
     WrongResult(
         "stairs", "0.15.0", "0.19.4", ("scheduler", "params"),
@@ -85,7 +85,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.stairs_ignored,
         "stair counts change nothing: the learning rate moves at every step.",
         "Use DeepSpeed 0.19.4 or newer, or remove cycle_first_stair_count and cycle_second_stair_count.",
-        Source(8179, "3169c2dcf", "2026-07-29"),
+        Reference(8179, "3169c2dcf", "2026-07-29"),
     ),
     WrongResult(
         "all-reduce-fetch", "0.15.0", "0.19.4", (ZERO, "stage3_use_all_reduce_for_fetch_params"),
@@ -94,7 +94,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         "where the ranks do not divide a parameter's size, the first elements of the one behind it are computed with "
         "uninitialized memory added to them.",
         "Use DeepSpeed 0.19.4 or newer, or remove it.",
-        Source(8158, "4e3acb1e3", "2026-08-05"),
+        Reference(8158, "4e3acb1e3", "2026-08-05"),
     ),
     WrongResult(
         "decay-never", "0.15.0", None, _WARM_UP,
@@ -102,7 +102,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.decay_warms_up_throughout,
         "the warm-up takes all of total_num_steps: the learning rate only rises, and is 0 from then on.",
         "Write a warmup_num_steps well below total_num_steps (it is 1000 by default).",
-        Source(414, "0e942df00", "2020-09-16", mends=False),
+        Reference(414, "0e942df00", "2020-09-16", mends=False),
     ),
     WrongResult(
         "cosine-never", "0.15.0", "0.19.3", _WARM_UP,
@@ -111,7 +111,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         "the warm-up takes all of total_num_steps: the learning rate only rises. Beyond it, it swings, or where both "
         "are equal the run ends in a ZeroDivisionError.",
         "Write a warmup_num_steps well below total_num_steps (it is 1000 by default).",
-        Source(8142, "2163a0130", "2026-07-14"),
+        Reference(8142, "2163a0130", "2026-07-14"),
     ),
     WrongResult(
         "gradients-lost", "0.15.2", "0.19.0", _ACCUMULATION,
@@ -119,7 +119,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.middle_gradients_lost,
         "the gradients of all micro steps but the first and the last are lost.",
         "Use DeepSpeed 0.19.0 or newer, write 2 or less and a larger micro batch, or do not offload the optimizer.",
-        Source(7967, "9d632f103", "2026-04-11"),
+        Reference(7967, "9d632f103", "2026-04-11"),
     ),
     WrongResult(
         "overflow-alone", "0.17.1", "0.18.0", ("fp16", "enabled"),
@@ -128,7 +128,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         "ranks do not tell each other of an overflow: one whose part of the gradients overflows skips the step alone, "
         "and then differs from the others, or hangs.",
         f"Use DeepSpeed 0.18.0 or newer, or write bf16, or {ZERO}.stage: 2.",
-        Source(7580, "bc9ed477e", "2025-09-23"),
+        Reference(7580, "bc9ed477e", "2025-09-23"),
     ),
     WrongResult(
         "autocast-unscaled", "0.17.2", "0.18.0", ("torch_autocast", "dtype"),
@@ -136,7 +136,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.autocast_unscaled,
         "the loss is not scaled at stage 0: small gradients become 0 in fp16.",
         f'Use DeepSpeed 0.18.0 or newer, or write "bfloat16", or {ZERO}.stage: 1.',
-        Source(7619, "71d077da7", "2025-10-04"),
+        Reference(7619, "71d077da7", "2025-10-04"),
     ),
     WrongResult(
         "gradients-overwritten", "0.17.6", "0.18.3", _ACCUMULATION,
@@ -144,7 +144,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.gradients_overwritten,
         "each micro step overwrites the gradients of the one before: only the last one's count.",
         f"Use DeepSpeed 0.18.3 or newer, or write {ZERO}.stage: 1, or 1 and a larger micro batch.",
-        Source(7665, "53e91a098", "2025-11-19"),
+        Reference(7665, "53e91a098", "2025-11-19"),
     ),
     WrongResult(
         "never-steps", "0.17.6", "0.18.2", ("fp16", "enabled"),
@@ -152,7 +152,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.never_steps,
         "at stage 0 no step is ever made: the weights stay as they are.",
         f"Use DeepSpeed 0.18.2 or newer, or write {ZERO}.stage: 1, or bf16.",
-        Source(7645, "d56e847ba", "2025-10-30"),
+        Reference(7645, "d56e847ba", "2025-10-30"),
         trains=False,
     ),
     WrongResult(
@@ -161,7 +161,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.bf16_gradients_pile_up,
         "gradients are not cleared after a step at stage 0: each step adds to those of all steps before it.",
         f"Use DeepSpeed 0.18.6 or newer, or write {ZERO}.stage: 1.",
-        Source(7839, "1752c2ab6", "2026-02-12"),
+        Reference(7839, "1752c2ab6", "2026-02-12"),
     ),
     WrongResult(
         "muon-is-sgd", "0.17.6", "0.19.7", _OPTIMIZER,
@@ -193,7 +193,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.muon_scattered,
         "a matrix that lies in the partitions of two ranks gets a wrong update from Muon, another one on each rank.",
         "Use DeepSpeed 0.19.3 or newer, or write reduce_scatter: false.",
-        Source(8141, "de1846cf6", "2026-07-17"),
+        Reference(8141, "de1846cf6", "2026-07-17"),
     ),
     WrongResult(
         "muon-first-rate", "0.17.6", "0.19.0", _SCHEDULER,
@@ -201,7 +201,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.muon_with_cosine,
         "the first step's learning rate is set for Muon's parameters only: Adam's make it at their full rate.",
         "Use DeepSpeed 0.19.0 or newer, or WarmupLR.",
-        Source(7969, "3fd762cf0", "2026-04-12"),
+        Reference(7969, "3fd762cf0", "2026-04-12"),
     ),
     WrongResult(
         "one-rate", "0.18.3", "0.19.4", _HIGHEST,
@@ -209,7 +209,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.rates_of_one_group,
         "every group of parameters warms up to the learning rate of the first one.",
         "Use DeepSpeed 0.19.4 or newer, or write a list with a rate for each group.",
-        Source(8171, "6c58fb75f", "2026-07-29"),
+        Reference(8171, "6c58fb75f", "2026-07-29"),
     ),
     WrongResult(
         "rates-overwritten", "0.18.3", None, _HIGHEST,
@@ -217,7 +217,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.rates_overwritten,
         "one highest rate for all groups of parameters overwrites muon_lr and adam_lr.",
         "Write a list with a rate for each group, Muon's first.",
-        Source(7658, "df59f203f", "2025-11-11", mends=False),
+        Reference(7658, "df59f203f", "2025-11-11", mends=False),
     ),
     WrongResult(
         "divided-twice", "0.18.3", "0.18.4", _ACCUMULATION,
@@ -226,7 +226,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         "where the Trainer divides the loss by the accumulation steps, as recent ones do, the gradients are divided "
         "again.",
         "Use DeepSpeed 0.18.4 or newer.",
-        Source(7724, "d568375e5", "2025-12-12"),
+        Reference(7724, "d568375e5", "2025-12-12"),
     ),
     WrongResult(
         "divided-by-stages", "0.18.3", "0.19.3", _ACCUMULATION,
@@ -235,7 +235,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         "each pipeline stage divides the gradients by the accumulation steps again: those of the first are the "
         "smallest.",
         "Use DeepSpeed 0.19.3 or newer.",
-        Source(8154, "d99a6429e", "2026-07-21"),
+        Reference(8154, "d99a6429e", "2026-07-21"),
     ),
     WrongResult(
         "last-not-reduced", "0.18.3", "0.19.0", ("data_types", "grad_accum_dtype"),
@@ -243,7 +243,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.last_gradient_not_reduced,
         "the gradients of the last micro step are added after the others are averaged over the ranks, and never are.",
         "Use DeepSpeed 0.19.0 or newer, write bf16.immediate_grad_update: true, or remove it.",
-        Source(7985, "5999fb069", "2026-04-28"),
+        Reference(7985, "5999fb069", "2026-04-28"),
     ),
     WrongResult(
         "muon-each-micro-step", "0.18.9", "0.19.8", _ACCUMULATION,
@@ -251,7 +251,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.muon_per_micro_batch,
         "at stage 3 Muon makes its update from each micro batch, and the updates are added up, not the gradients.",
         "Use DeepSpeed 0.19.8 or newer, or write 1, or stage: 2.",
-        Source(7919, "956ec6fb1", "2026-03-25", mends=False),
+        Reference(7919, "956ec6fb1", "2026-03-25", mends=False),
     ),
     WrongResult(
         "cosine-never", "0.19.3", None, _WARM_UP,
@@ -260,7 +260,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         "the warm-up takes all of total_num_steps: the learning rate only rises, and falls to cos_min_ratio at once "
         "where the run goes on.",
         "Write a warmup_num_steps well below total_num_steps (it is 1000 by default).",
-        Source(8142, "2163a0130", "2026-07-14", mends=False),
+        Reference(8142, "2163a0130", "2026-07-14", mends=False),
     ),
     WrongResult(
         "muon-is-sgd", "0.19.3", "0.19.8", _OPTIMIZER,
@@ -273,7 +273,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
 )  # fmt: skip
 
 
-def wrong_result_notes(case: Case) -> Iterator[Note]:
+def wrong_result_notes(case: RunCase) -> Iterator[Note]:
     """Say what the version of the case trains wrongly: an error only where nothing is trained."""
     for row in _rows(case.setup.version):
         if row.holds(case):
