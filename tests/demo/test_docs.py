@@ -11,8 +11,8 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from deepspeed_operator.api.crd import root_schema
 from deepspeed_operator.api.names import API_VERSION
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.controller import metrics
-from deepspeed_operator.reconcile.report.conditions import Reason
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

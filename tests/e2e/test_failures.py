@@ -61,7 +61,7 @@ CASES = {
         "RankFailed", ("ModuleNotFoundError: No module named 'deepspeed'",), ("1:import=deepspeed", "sleep=90"),
         index=1, rank=1, exit_code=1,
     ),
-    "launch-deepspeed": Case("Preflight", ("no deepspeed",), options={"training": {"launcher": "DeepSpeed"}}),
+    "launch-deepspeed": Case("PodCheckFailed", ("no deepspeed",), options={"training": {"launcher": "DeepSpeed"}}),
     "image-without-python": Case("PythonNotFound", ("python3",), exit_code=128, image="no-python"),
     "python-not-found": Case(
         "PythonNotFound", ("/opt/none/python",), options={"training": {"python": "/opt/none/python"}},

@@ -64,7 +64,7 @@ def test_a_job_that_the_process_ends_on_is_left_alone(replica: Replica, jobs: Jo
     jobs.apply("good")
     (directory / "at-work").write_text(jobs.read("deadly")["metadata"]["uid"])
     replica.start(f"--state-directory={directory}")
-    replica.eventually(lambda: jobs.condition("Ready", "deadly").get("reason") == "SetAside", 10)
+    replica.eventually(lambda: jobs.condition("Ready", "deadly").get("reason") == "Quarantined", 10)
     assert "ended while it worked on this job" in jobs.condition("Ready", "deadly")["message"]
     replica.eventually(lambda: jobs.running("good"), 20)
     assert not jobs.running("deadly")

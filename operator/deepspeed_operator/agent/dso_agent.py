@@ -78,7 +78,7 @@ class Agent:
             Server(listen(launch.hosts[launch.index], launch.agent_port, backlog), Service(self.pod)).start()
         except OSError as error:
             text = f"agent port {launch.agent_port}: {error.strerror}"
-            raise RunFailedError(launch.cause("Preflight", text)) from error
+            raise RunFailedError(launch.cause("PodCheckFailed", text)) from error
         try:
             for warning in dso_preflight.check(launch):
                 self.pod.warn(warning)
@@ -97,7 +97,7 @@ class Agent:
         if launch.launcher == "DeepSpeed":
             self.wait(lambda: not self.pod.probe or self.pod.probe.done)
             if self.pod.probe and self.pod.probe.missing:
-                raise RunFailedError(launch.cause("Preflight", self.pod.warnings[-1]))
+                raise RunFailedError(launch.cause("PodCheckFailed", self.pod.warnings[-1]))
         self.round.watch.start()
         try:
             if launch.preflight is not None:
@@ -113,7 +113,7 @@ class Agent:
         self.wait(lambda: self.member.finished)
 
     def cannot_start(self, error: OSError) -> RunFailedError:
-        return RunFailedError(self.launch.cause("Preflight", f"{error.strerror}: {error.filename}"))
+        return RunFailedError(self.launch.cause("PodCheckFailed", f"{error.strerror}: {error.filename}"))
 
     def measure_bandwidth(self) -> None:
         """The bandwidth preflight; raises RunFailedError."""

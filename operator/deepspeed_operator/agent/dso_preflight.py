@@ -137,7 +137,7 @@ def check_machine(launch: LaunchDocument) -> Iterator[str]:
         if len(chosen) < launch.slots:
             text = f"CUDA_VISIBLE_DEVICES has {len(chosen)} devices for {launch.slots} ranks in this pod"
             if launch.launcher != "None":
-                raise RunFailedError(launch.cause("Preflight", text))
+                raise RunFailedError(launch.cause("PodCheckFailed", text))
             yield text
     elif devices:
         listed = len(given) if given and given[0] not in ("all", "none", "void") else 0

@@ -10,6 +10,7 @@ from typing import Final
 
 from deepspeed_operator.api.names import ENV_INDEX, ENV_NODE, ENV_POD, ENV_POD_UID, pod_name
 from deepspeed_operator.api.plan_status import PlanStatus
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import State
 from deepspeed_operator.api.transport import Transport
@@ -27,7 +28,7 @@ from deepspeed_operator.plan.time.measured import Measured
 from deepspeed_operator.reconcile.admission.judge import Judgement
 from deepspeed_operator.reconcile.failure.out_of_memory import out_of_memory
 from deepspeed_operator.reconcile.failure.remedies import remedy
-from deepspeed_operator.reconcile.observe.messages import RANK_LEFT, AgentMessage, agent_message, ending, how
+from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.observe.observed import WorldReport
 from deepspeed_operator.reconcile.report.conditions import sentence
 from deepspeed_operator.reconcile.runtime.measured_plan import advice, measured_of, plan_status
@@ -218,7 +219,7 @@ def _failed(live: _Live, attempt: Attempt, directory: Directory, agents: LocalAg
     said = [_message(directory, index) for index in nodes]
     killed = next((index for index in nodes if codes[index] < 0), None)
     if killed is not None:  # it could not say so itself; its peers tell only what followed
-        reason = "Terminated" if agents.stopped_by else ""
+        reason = Reason.TERMINATED if agents.stopped_by else ""
         _say_failed(f"the agent of node {killed} {how(None, -codes[killed])}", reason, seconds)
         return _SIGNALLED - codes[killed]
     first = next(index for index in nodes if codes[index])
@@ -238,7 +239,7 @@ def _say_failed(words: str, reason: str, seconds: float) -> None:
     """As the condition of a job says it; who has stopped it knows what to do."""
     _say(
         State.FAILED,
-        words if reason == "Terminated" else f"{sentence(words)} {remedy(reason, words, 'run again')}",
+        words if reason == Reason.TERMINATED else f"{sentence(words)} {remedy(reason, words, 'run again')}",
         seconds,
     )
 
@@ -258,7 +259,7 @@ def _last_words(directory: Directory) -> Json:
 
 
 def _words(cause: AgentMessage) -> str:
-    if cause.reason not in {"RankFailed", RANK_LEFT}:
+    if cause.reason not in {Reason.RANK_FAILED, Reason.RANK_LEFT}:
         return f"{cause.reason} on node {cause.index}: {cause.signature}"
     who = f"rank {cause.rank}" if cause.rank is not None else "the ranks' launcher"
     return f"{who} on node {cause.index} {ending(cause)}"

@@ -8,6 +8,7 @@ from typing import cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import API_VERSION, KIND, TOKEN_FILE
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.controller.bodies import is_unread
 from deepspeed_operator.controller.cache import JobCache, JobRecord, PodCache, job_key, job_version
@@ -134,7 +135,7 @@ class Executor:
             message += ". If this stays, its log says where it comes from."
             # Events last an hour: what stays is told once in each.
             occurrence = f"{job.metadata.generation} {now():%Y-%m-%d %H}"
-            self.events.record(job, [JobEvent("Warning", "ReconcileError", message)], occurrence)
+            self.events.record(job, [JobEvent("Warning", Reason.RECONCILE_ERROR, message)], occurrence)
             raise
         return False
 
@@ -234,7 +235,7 @@ class Executor:
             for action in actions:
                 await self._do_one(job, memory, action)
         except RefusedError as error:
-            reason = "NameConflict" if error.name_taken else "PodsRefused"
+            reason = Reason.NAME_CONFLICT if error.name_taken else Reason.PODS_REFUSED
             refusal = memory.refusal(job.status.attempt or 0, reason, error.message)
             memory.facts = replace(memory.facts, refusal=refusal)
             return False

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import DeletePod, Outcome
@@ -16,7 +17,6 @@ from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_atte
 from deepspeed_operator.reconcile.phases.ending import end_attempt, result_of
 from deepspeed_operator.reconcile.phases.running import SUSPENDING, continue_attempt, delete
 from deepspeed_operator.reconcile.report.conditions import (
-    Reason,
     Verdict,
     asks_for_another_run,
     is_finished,

@@ -109,7 +109,7 @@ def test_ranks_under_deepspeeds_launcher_have_their_grace(gang: Make, deepspeed:
 
 def test_launcher_deepspeed_without_deepspeed_is_refused(gang: Make) -> None:
     ended = with_deepspeed(gang, "trains").run()
-    assert {each.cause["reason"] for each in ended} == {"Preflight"}
+    assert {each.cause["reason"] for each in ended} == {"PodCheckFailed"}
     assert "has no deepspeed" in ended[0].cause["signature"]
 
 

@@ -43,7 +43,7 @@ def test_a_command_that_cannot_be_executed(gang: Make) -> None:
     (made.code / "broken").write_bytes(b"\x00\x01")
     (made.code / "broken").chmod(0o755)
     (ended,) = made.run()
-    assert (ended.code, ended.cause["reason"]) == (1, "Preflight")
+    assert (ended.code, ended.cause["reason"]) == (1, "PodCheckFailed")
     assert "broken" in ended.cause["signature"]
 
 
@@ -68,7 +68,7 @@ def test_a_hostfile_of_another_world_is_refused(gang: Make) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "slots", "reason"),
     [
-        ("CUDA_VISIBLE_DEVICES", "0,1", 4, "Preflight"),
+        ("CUDA_VISIBLE_DEVICES", "0,1", 4, "PodCheckFailed"),
         ("CUDA_VISIBLE_DEVICES", "0,1", 2, "Completed"),
         ("CUDA_VISIBLE_DEVICES", "", 2, "Completed"),
         ("CUDA_VISIBLE_DEVICES", "-1", 2, "Completed"),
@@ -92,7 +92,7 @@ def test_a_port_in_use_is_said(gang: Make) -> None:
     first = made.start()
     first.wait_until_ready()
     second = made.start(DEEPSPEED_OPERATOR_POD_UID="another").end()
-    assert (second.code, second.cause["reason"]) == (1, "Preflight")
+    assert (second.code, second.cause["reason"]) == (1, "PodCheckFailed")
     assert f"agent port {made.port}: Address already in use" in second.cause["signature"]
     assert first.ask("/readyz") == 200
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Condition, ConditionType, State
 from deepspeed_operator.job.accelerators import NVIDIA_GPU
 from deepspeed_operator.job.installation import Installation
@@ -237,7 +238,7 @@ class Simulation:
                 for manifest in pods:
                     if self.refuse_pods is not None and self.pods:
                         retry_at = self.now + timedelta(seconds=10)
-                        refusal = Refusal(attempt, "PodsRefused", self.refuse_pods, retry_at)
+                        refusal = Refusal(attempt, Reason.PODS_REFUSED, self.refuse_pods, retry_at)
                         self.facts = replace(self.facts, refusal=refusal)
                         break
                     self._create(manifest)

@@ -114,7 +114,7 @@ def test_another_run_id_replaces_a_running_run_once_its_pods_have_ended() -> Non
     simulation = running()
     simulation.edit(runId="b")
     simulation.settle()
-    assert [event.reason for event in simulation.events if event.reason == "Superseded"]
+    assert [event.reason for event in simulation.events if event.reason == "RunReplaced"]
     assert [trial.replaces for trial in simulation.tried] == [False, True]
     assert simulation.condition(ConditionType.RUNNING).reason == "WaitingForOldPods"
     assert set(simulation.pods) == {"pretrain-1-0", "pretrain-1-1"}

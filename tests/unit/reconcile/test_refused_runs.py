@@ -272,7 +272,7 @@ def test_a_job_that_is_set_aside_keeps_what_was_said_of_a_refused_run() -> None:
     simulation.settle()
     assert simulation.job.status.state is State.RUNNING
     assert simulation.condition(ConditionType.ACCEPTED) == before
-    assert simulation.condition(ConditionType.RUNNING).reason == "SetAside"
+    assert simulation.condition(ConditionType.RUNNING).reason == "Quarantined"
 
 
 def test_an_image_that_cannot_be_pulled_is_said_once_though_another_run_is_refused() -> None:

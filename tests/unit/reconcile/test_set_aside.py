@@ -29,9 +29,9 @@ def test_a_new_job_says_that_it_is_set_aside_and_begins_later() -> None:
     simulation.settle()
     assert simulation.writes == ["status"]
     accepted = simulation.condition(ConditionType.ACCEPTED)
-    assert (accepted.status, accepted.reason) == ("False", "SetAside")
+    assert (accepted.status, accepted.reason) == ("False", "Quarantined")
     assert f"{WHY}. It is looked at again at 2026-01-01T00:00:10Z" in accepted.message
-    assert [event.reason for event in simulation.events] == ["SetAside"]
+    assert [event.reason for event in simulation.events] == ["Quarantined"]
     over(simulation).train()
 
 
@@ -42,7 +42,7 @@ def test_a_running_job_runs_on_and_says_so() -> None:
     assert simulation.writes == ["status"]
     assert simulation.job.status.state is State.RUNNING
     running = simulation.condition(ConditionType.RUNNING)
-    assert (running.status, running.reason) == ("True", "SetAside")
+    assert (running.status, running.reason) == ("True", "Quarantined")
     assert simulation.condition(ConditionType.ACCEPTED).reason == "Accepted"
     over(simulation).settle()
     assert simulation.condition(ConditionType.RUNNING).reason == "Running"

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from deepspeed_operator.api.bounds import too_large
 from deepspeed_operator.api.names import CONFIG_FILE, content_name
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level, State
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.job.digest import config_digest
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.conditions import Reason, Verdict
+from deepspeed_operator.reconcile.report.conditions import Verdict
 
 SOURCE_REREAD: Final = timedelta(seconds=15)
 # What was applied beside a job arrives within moments of it: until then its absence is no verdict.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from deepspeed_operator.api.bounds import excess_of
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import Integration, Launcher
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
 from deepspeed_operator.dsconfig.judgement import ConfigJudgement, JudgementContext
@@ -20,7 +21,7 @@ from deepspeed_operator.lint.network.findings import network_findings
 from deepspeed_operator.lint.template_rules import template_findings
 from deepspeed_operator.reconcile.admission.configuration import Configuration, Unusable, configuration, missing_files
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict
+from deepspeed_operator.reconcile.report.conditions import Statement, Verdict
 from deepspeed_operator.reconcile.report.statement import accepted, warnings_among
 from deepspeed_operator.render.attempt import Attempt
 

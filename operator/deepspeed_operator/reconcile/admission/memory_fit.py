@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import AdmissionPolicy, DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.job.gpus import Gpus
@@ -12,7 +13,7 @@ from deepspeed_operator.plan.memory.case import Case, Missing, plan_memory, pod_
 from deepspeed_operator.plan.memory.fit import ERROR, Fit
 from deepspeed_operator.reconcile.report.conditions import Statement
 
-_REASONS: Final = {Fit.YES: "Fits", Fit.NO: "DoesNotFit", Fit.UNKNOWN: "NotCertain"}
+_REASONS: Final = {Fit.YES: Reason.FITS, Fit.NO: Reason.DOES_NOT_FIT, Fit.UNKNOWN: Reason.PREDICTION_UNCERTAIN}
 _HOW_TO_KNOW: Final = {
     "spec.gpuMemory": " Write it, or let the operator read the nodes' labels (the chart's readNodes).",
     "spec.deepspeedVersion": " Write it.",
@@ -26,7 +27,8 @@ def stated(
     pod = list(_of_the_pod(case, spec, slots)) if isinstance(case, Case) else []
     planned = plan_memory(case, gpus)
     if isinstance(planned, Missing):
-        said = Statement("Unknown", "NotKnown", f"{planned.path}: {planned.why}.{_HOW_TO_KNOW.get(planned.path, '')}")
+        words = f"{planned.path}: {planned.why}.{_HOW_TO_KNOW.get(planned.path, '')}"
+        said = Statement("Unknown", Reason.NOT_PREDICTED, words)
         fix = "Correct spec.model, or remove it."
         wrong = Finding(level=Level.WARNING, path=planned.path, message=f"{planned.why}.", fix=fix)
         return said, [wrong] if planned.wrong else pod

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.reconcile.failure.first_failure import failed_since, first_failure, of_a_stuck_pod
 from deepspeed_operator.reconcile.observe.gang import Gang
@@ -13,7 +14,7 @@ from deepspeed_operator.reconcile.observe.pods import PodView
 
 # After the first pod fails its peers end within 5 s and may turn out to have failed first.
 SETTLE: Final = timedelta(seconds=12)
-_ENDED_BY_SUSPENSION: Final = frozenset({"Terminated", "PeerLost"})
+_ENDED_BY_SUSPENSION: Final = frozenset({Reason.TERMINATED, Reason.PEER_LOST})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from signal import Signals
 from typing import Final
 
 from deepspeed_operator.api.names import pod_name
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.reconcile.failure.remedies import remedy
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.observe.pods import PodView
-from deepspeed_operator.reconcile.report.conditions import Reason, sentence
+from deepspeed_operator.reconcile.report.conditions import sentence
 
 _SIGKILL = 9
 _SIGNALLED = 128
@@ -21,7 +22,9 @@ _ENDED_BY_DELETION: Final = frozenset({_SIGNALLED + Signals.SIGTERM, _SIGNALLED 
 _SILENT_DEATH_ADVANTAGE = timedelta(seconds=2)
 # All pods of a gang are seen within seconds of their end, or all late: by an operator that was away.
 _CLOCKS_DIFFER = timedelta(minutes=1)
-_SYMPTOMS = frozenset({"Terminated", "PeerLost", "PeersMissing"})  # of something that another pod may explain
+_SYMPTOMS = frozenset(
+    {Reason.TERMINATED, Reason.PEER_LOST, Reason.PEERS_MISSING}
+)  # of something that another pod may explain
 _NOT_FOUND = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|.*no such file)')
 
 
@@ -81,7 +84,7 @@ def _cause(gang: Gang, pod: PodView, at: datetime) -> Cause:
     said = agent_message(ended.message) if ended is not None and pod.failed_init is None else None
     out_of_memory = ended is not None and ended.reason == "OOMKilled"
     if said is not None and not (out_of_memory and said.index in {None, pod.index}):
-        if said.reason == "Terminated" and said.index in {None, pod.index} and (pod.deleted_at or pod.reason):
+        if said.reason == Reason.TERMINATED and said.index in {None, pod.index} and (pod.deleted_at or pod.reason):
             return Cause(pod, at, 0, _deleted(pod.name, pod.node) if pod.deleted_at else _in_the_kubelets_words(pod))
         weight = 1 if said.reason in _SYMPTOMS else 0
         return Cause(pod, at, weight, _as_said(gang, pod, said))
@@ -95,7 +98,7 @@ def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
     name, node = origin.name, origin.node
     if said.index is not None and said.index not in gang.pods:  # it is gone by now, and only its peers tell of it
         name, node = pod_name(gang.job, gang.attempt, said.index), said.node
-        if said.reason == "Terminated":
+        if said.reason == Reason.TERMINATED:
             return _deleted(name, node)
     who = f"rank {said.rank} in {_place(name, node)}" if said.rank is not None else _place(name, node)
     summary = f"{who} {ending(said)}"

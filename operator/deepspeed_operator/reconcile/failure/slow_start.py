@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.names import host_name
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import State
 from deepspeed_operator.job.template import VolumeSource, pod_template
@@ -12,7 +13,7 @@ from deepspeed_operator.reconcile.admission.configuration import read_now
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, Stage
-from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, said_of_the_run
+from deepspeed_operator.reconcile.report.conditions import Verdict, said_of_the_run
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 # A node that has all it needs takes a few seconds to set a pod up; the agents as long to find each other.

@@ -6,10 +6,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationError
 
 from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.reconcile.observe.pods import PodView
 
-COMPLETED: Final = "Completed"
-RANK_LEFT: Final = "RankLeft"
 _LEFT: Final = "left with exit code 0 while the others trained"
 _NAMED: Final = frozenset(Signals)
 # That of this version's agents, and that of attempts which the version before has started.
@@ -47,12 +46,12 @@ def agent_message(text: str) -> AgentMessage | None:
 def says_completed(pod: PodView) -> bool:
     """Whether the pod's agent ended with success. Agents do so only once all ranks of all pods have ended with 0."""
     said = agent_message(pod.termination.message) if pod.termination is not None and pod.succeeded else None
-    return said is not None and said.reason == COMPLETED
+    return said is not None and said.reason == Reason.COMPLETED
 
 
 def ending(said: AgentMessage) -> str:
     """Return how a rank, a program or a pod ended, and what it said of it."""
-    end = _LEFT if said.reason == RANK_LEFT else how(said.exit_code, said.signal)
+    end = _LEFT if said.reason == Reason.RANK_LEFT else how(said.exit_code, said.signal)
     return f"{end}: {said.signature}" if said.signature else end
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from deepspeed_operator.api.bounds import LARGEST
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
@@ -103,7 +104,9 @@ class Refusal:
     """Why a child of an attempt could not be made, in the API server's words, and when to try again."""
 
     attempt: int
-    reason: Literal["PodsRefused", "NameConflict"]  # NameConflict: the name belongs to an object that is not ours
+    reason: Literal[
+        Reason.PODS_REFUSED, Reason.NAME_CONFLICT
+    ]  # NameConflict: the name belongs to an object that is not ours
     message: str
     retry_at: datetime
 

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding, Level, State, Workers, World
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
@@ -17,7 +18,7 @@ from deepspeed_operator.reconcile.admission.configuration import SETTLING_REREAD
 from deepspeed_operator.reconcile.admission.question import Admission, admission
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
-from deepspeed_operator.reconcile.report.conditions import Reason, Statement, Verdict, is_finished, sentence
+from deepspeed_operator.reconcile.report.conditions import Statement, Verdict, is_finished, sentence
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import judged_by
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
@@ -89,12 +90,12 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRe
         return refusal
     if status.attempt is not None and not is_finished(status):
         words = f"Run {status.run_id!r} was replaced by run {spec.run_id!r}; the pods of attempt {status.attempt} end."
-        draft.events.append(JobEvent("Normal", "Superseded", words))
+        draft.events.append(JobEvent("Normal", Reason.RUN_REPLACED, words))
     warnings = [finding for finding in judged.findings if finding.level is Level.WARNING]
     if warnings:
         count = "1 warning" if len(warnings) == 1 else f"{len(warnings)} warnings"
         words = f"{count}, listed in status.findings; the first: {warnings[0]}"
-        draft.events.append(JobEvent("Warning", "ConfigurationWarnings", words))
+        draft.events.append(JobEvent("Warning", Reason.CONFIGURATION_WARNINGS, words))
     _record_run(observed, judged, installation, draft)
     if not spec.suspend:
         return begin_attempt(observed, judged.world, draft, acceptance=judged.acceptance, memory=judged.memory)
@@ -158,7 +159,7 @@ def _set_aside(found: SetAside) -> RunRefusal:
         f"The job is set aside, nothing was created: {found.why}. It is tried again at {timestamp(found.until)}. "
         "Make spec.dsConfig, spec.template or spec.model smaller or simpler; if they are small, please report this job."
     )
-    return RunRefusal(Verdict(State.INVALID, Reason.SET_ASIDE, words), found.until)
+    return RunRefusal(Verdict(State.INVALID, Reason.QUARANTINED, words), found.until)
 
 
 def _refusal_in_dry_run(observed: Observed, judged: Admission, installation: Installation) -> RunRefusal | None:

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure, State
 from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import AttemptEnd
@@ -11,7 +12,7 @@ from deepspeed_operator.reconcile.failure.restart_policy import Complete, FailRu
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import moment
-from deepspeed_operator.reconcile.report.conditions import Reason, Verdict
+from deepspeed_operator.reconcile.report.conditions import Verdict
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.statement import state, timestamp
 from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
@@ -32,7 +33,7 @@ def end_attempt(observed: Observed, gang: Gang, end: AttemptEnd) -> Outcome:
         case FailRun(failure):
             draft = _result(observed, gang, observed.now)
             draft.failure = explained(observed, failure)
-            if failure.reason in {"TransportMismatch", "WorldMismatch"}:
+            if failure.reason in {Reason.TRANSPORT_MISMATCH, Reason.WORLD_MISMATCH}:
                 draft.events.clear()  # they would say the same
             return _end_run(observed, gang, draft)
 

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import ConditionType, Finding, Level, State
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import ConfirmMissing, DeletePod, Outcome
@@ -27,13 +28,7 @@ from deepspeed_operator.reconcile.phases.starting import (
     recorded_world,
 )
 from deepspeed_operator.reconcile.phases.waiting import waiting_for
-from deepspeed_operator.reconcile.report.conditions import (
-    Reason,
-    Verdict,
-    is_true,
-    said_of_the_run,
-    sentence,
-)
+from deepspeed_operator.reconcile.report.conditions import Verdict, is_true, said_of_the_run, sentence
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.names import content_name
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import AcceleratorSource, Failure, Level, State, World
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.ports import ports
@@ -23,7 +24,7 @@ from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
-from deepspeed_operator.reconcile.report.conditions import Reason, Verdict, sentence
+from deepspeed_operator.reconcile.report.conditions import Verdict, sentence
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.render.attempt import Attempt
 

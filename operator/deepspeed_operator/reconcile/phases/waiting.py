@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import State
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
-from deepspeed_operator.reconcile.report.conditions import Reason, Verdict
+from deepspeed_operator.reconcile.report.conditions import Verdict
 from deepspeed_operator.reconcile.report.statement import timestamp
 
 # What a kubelet needs to kill the containers and to tell of it, once the grace period is over.

@@ -1,7 +1,6 @@
-"""The vocabulary of states and reasons, and the conditions that follow from them."""
+"""The conditions that follow from a state and its reason."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, Literal
 
 from deepspeed_operator.api.job import DeepSpeedJob
@@ -32,47 +31,6 @@ _FOR_TOOLS: Final = frozenset({ConditionType.RECONCILING, ConditionType.STALLED}
 # What is said of the run that spec asks for; the other conditions are about the run that was accepted last.
 _OF_SPEC: Final = (ConditionType.ACCEPTED, ConditionType.READY, *_FOR_TOOLS)
 _SEE_READY: Final = "See condition Ready."
-
-
-class Reason(StrEnum):
-    """Reasons that the operator itself gives; a failed run's reason may also be one of the agent's."""
-
-    ACCEPTED = "Accepted"
-    NO_CONFIG = "NoConfig"
-    INVALID_SPEC = "InvalidSpec"
-    INVALID_CONFIG = "InvalidDeepSpeedConfig"
-    CONFIG_NOT_FOUND = "ConfigNotFound"
-    FILES_NOT_FOUND = "FilesNotFound"
-    TEMPLATE_REJECTED = "TemplateRejected"
-    DOES_NOT_FIT = "DoesNotFit"
-    SET_ASIDE = "SetAside"
-    NAME_CONFLICT = "NameConflict"
-    PODS_REFUSED = "PodsRefused"
-
-    STARTING = "Starting"
-    WAITING_FOR_OLD_PODS = "WaitingForOldPods"
-    CONFIG_UNAVAILABLE = "ConfigUnavailable"
-    SCHEDULING_GATED = "SchedulingGated"
-    UNSCHEDULABLE = "Unschedulable"
-    IMAGE_PULL_FAILED = "ImagePullFailed"
-    CONTAINER_CANNOT_START = "ContainerCannotStart"
-    VOLUMES_NOT_READY = "VolumesNotReady"
-    WAITING_FOR_PEERS = "WaitingForPeers"
-
-    RUNNING = "Running"
-    SUSPENDING = "Suspending"
-    SUSPENDED = "Suspended"
-    COMPLETED = "Completed"
-
-    STARTUP_DEADLINE_EXCEEDED = "StartupDeadlineExceeded"
-    OUT_OF_MEMORY = "OutOfMemory"
-    CONTAINER_KILLED = "ContainerKilled"
-    CONTAINER_FAILED = "ContainerFailed"
-    INIT_CONTAINER_FAILED = "InitContainerFailed"
-    PYTHON_NOT_FOUND = "PythonNotFound"
-    EVICTED = "Evicted"
-    POD_FAILED = "PodFailed"
-    POD_DELETED = "PodDeleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import ConditionType, Finding, Level
 from deepspeed_operator.job.digest import config_digest, short_digest, template_digest
@@ -72,7 +73,7 @@ def report_changes(observed: Observed, draft: StatusDraft) -> None:
     now = [*changed] if status.run_id == job.spec.run_id else []
     draft.findings.replace(_CHANGES, *now)
     draft.events += [
-        JobEvent("Warning", "ChangeNotApplied", f"{each}") for each in now if not draft.findings.knew(each)
+        JobEvent("Warning", Reason.CHANGE_NOT_APPLIED, f"{each}") for each in now if not draft.findings.knew(each)
     ]
 
 

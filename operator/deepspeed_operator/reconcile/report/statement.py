@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from deepspeed_operator.api.reason_catalogue import CATALOGUE
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import (
     Batch,
     ConditionType,
@@ -17,7 +19,6 @@ from deepspeed_operator.api.status import (
 from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
 from deepspeed_operator.reconcile.report.conditions import (
-    Reason,
     Statement,
     Verdict,
     asks_for_another_run,
@@ -32,9 +33,6 @@ from deepspeed_operator.reconcile.report.spec_changes import report_changes, unr
 # Counters alone are no news: they are written at most this often.
 COUNTERS_EVERY: Final = timedelta(seconds=60)
 _BAD_NEWS: Final = frozenset({State.INVALID, State.FAILED})
-_GOOD_REASONS: Final = frozenset(
-    {Reason.STARTING, Reason.SCHEDULING_GATED, Reason.RUNNING, Reason.SUSPENDING, Reason.SUSPENDED, Reason.COMPLETED}
-)
 
 
 def state(
@@ -108,7 +106,7 @@ def set_aside(observed: Observed, aside: SetAside) -> Outcome:
         f"The job is set aside: {aside.why}. It is looked at again at {timestamp(aside.until)}; pods that run go on. "
         "If this comes again, make spec.dsConfig and spec.template smaller, and report it with the operator's log."
     )
-    verdict = Verdict(before.state or State.INVALID, Reason.SET_ASIDE, words)
+    verdict = Verdict(before.state or State.INVALID, Reason.QUARANTINED, words)
     generation, now = before.observed_generation or job.metadata.generation, timestamp(observed.now)
     told = conditions(verdict, None, before, generation=generation, now=now, of_spec=not asks_for_another_run(job))
     seen = {"observed_generation": generation, "state": verdict.state, "conditions": told}
@@ -167,5 +165,6 @@ def _announcement(before: DeepSpeedJobStatus, after: DeepSpeedJobStatus, verdict
     same = was is not None and (was.state, was.reason, before.attempt) == (now.state, now.reason, after.attempt)
     if same and (was == now or verdict.state is not State.INVALID):
         return ()
-    bad = verdict.state in _BAD_NEWS or verdict.reason not in _GOOD_REASONS
+    entry = CATALOGUE.get(verdict.reason)
+    bad = verdict.state in _BAD_NEWS or entry is None or entry.category is not None
     return (JobEvent("Warning" if bad else "Normal", verdict.reason, verdict.message),)

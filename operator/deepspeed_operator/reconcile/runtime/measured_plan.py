@@ -5,6 +5,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from deepspeed_operator.api.plan_status import MAX_MESSAGE, PlanStatus
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding, World
 from deepspeed_operator.job.units import gib
 from deepspeed_operator.plan.advice.forecast import Foreseen
@@ -55,7 +56,7 @@ def report_plan(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
     if corrected is not None:
         plan, found = plan_status(corrected), advice(corrected, path)
         if found is not None:
-            draft.events.append(JobEvent("Normal", "FasterConfiguration", f"{found}"))
+            draft.events.append(JobEvent("Normal", Reason.FASTER_CONFIGURATION, f"{found}"))
     elif (foreseen := _foreseen_by_preflight(observed, status.world)) is not None:
         plan, found = foreseen_status(foreseen, _preflight(observed)), foreseen_advice(foreseen, path)
     else:

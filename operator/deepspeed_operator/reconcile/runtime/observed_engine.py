@@ -6,6 +6,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from deepspeed_operator.api.engine_report import Engine
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Batch, Finding, Level, World
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.lint.engine_differences import DIFFERS, IGNORED, engine_findings
@@ -49,13 +50,13 @@ def report_engine(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
     draft.findings.replace(WORLD, *world)
     for each in world:
         if not (draft.findings.knew(each) or each.message.startswith(_UNSEEN)):
-            draft.events.append(JobEvent("Warning", "WorldMismatch", f"{each}"))
+            draft.events.append(JobEvent("Warning", Reason.WORLD_MISMATCH, f"{each}"))
     if _is_news(observed, gang):
         found = _of_run(observed, report)
         draft.findings.replace(ENGINE, *found)
         draft.engine = training_engine(report.engines)
         if not all(map(draft.findings.knew, found)):
-            draft.events.append(JobEvent("Warning", "EngineDiffers", " ".join(f"{each}" for each in found)))
+            draft.events.append(JobEvent("Warning", Reason.ENGINE_DIFFERS, " ".join(f"{each}" for each in found)))
 
 
 def world_finding(note: str) -> Finding:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding, Level
 from deepspeed_operator.api.transport import Transport, TransportState
@@ -31,7 +32,7 @@ def report_transport(observed: Observed, transport: Transport | None, draft: Sta
         return
     draft.findings.replace(_MISMATCH, found)
     if not draft.findings.had(_MISMATCH):
-        draft.events.append(JobEvent("Warning", "TransportMismatch", f"{found}"))
+        draft.events.append(JobEvent("Warning", Reason.TRANSPORT_MISMATCH, f"{found}"))
 
 
 def mismatch(spec: DeepSpeedJobSpec, transport: Transport) -> Finding | None:

@@ -108,7 +108,7 @@ def test_required_fit_refuses_nothing_for_activations_of_layers_that_may_be_froz
 
 def test_facts_that_make_no_model_are_a_warning() -> None:
     found = simulation(model={"lora": {"rank": 8}})
-    assert said(found) == ("Unknown", "NotKnown")
+    assert said(found) == ("Unknown", "NotPredicted")
     assert [(each.level, each.path) for each in found.job.status.findings if each.path == "spec.model"] == [
         ("warning", "spec.model")
     ]

@@ -247,7 +247,7 @@ def test_a_job_that_costs_too_much_to_judge_is_set_aside_and_tried_again() -> No
     outcome = simulation.settle()
     assert simulation.writes == ["status"]
     accepted = simulation.condition(ConditionType.ACCEPTED)
-    assert (accepted.status, accepted.reason) == ("False", "SetAside")
+    assert (accepted.status, accepted.reason) == ("False", "Quarantined")
     assert f"{why}. It is tried again at 2026-01-01T00:00:30Z. Make spec.dsConfig" in accepted.message
     assert outcome.check_at == simulation.set_aside.until
     simulation.set_aside = None

@@ -1,0 +1,77 @@
+"""The reasons of conditions, failures and events. What each means, and what to do then, is in reason_catalogue.py."""
+
+from enum import StrEnum
+
+
+class Category(StrEnum):
+    """Where a cause lies: it decides who acts, and whether another attempt can help."""
+
+    USER = "User"  # the program, the image or the job: another attempt ends in the same way
+    INFRASTRUCTURE = "Infrastructure"  # a node, the network or the cluster: another attempt may end well
+    DISRUPTION = "Disruption"  # somebody ended the pods on purpose
+    OPERATOR = "Operator"  # this operator is at fault
+
+
+class Reason(StrEnum):
+    """Every reason, the agent's own included."""
+
+    ACCEPTED = "Accepted"
+    NO_CONFIG = "NoConfig"
+    INVALID_CONFIG = "InvalidDeepSpeedConfig"
+    INVALID_SPEC = "InvalidSpec"
+    CONFIG_NOT_FOUND = "ConfigNotFound"
+    FILES_NOT_FOUND = "FilesNotFound"
+    DOES_NOT_FIT = "DoesNotFit"
+    TEMPLATE_REJECTED = "TemplateRejected"
+    QUARANTINED = "Quarantined"
+    NAME_CONFLICT = "NameConflict"
+
+    STARTING = "Starting"
+    PODS_REFUSED = "PodsRefused"
+    SCHEDULING_GATED = "SchedulingGated"
+    UNSCHEDULABLE = "Unschedulable"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CONTAINER_CANNOT_START = "ContainerCannotStart"
+    VOLUMES_NOT_READY = "VolumesNotReady"
+    WAITING_FOR_PEERS = "WaitingForPeers"
+    WAITING_FOR_OLD_PODS = "WaitingForOldPods"
+    CONFIG_UNAVAILABLE = "ConfigUnavailable"
+    SUSPENDING = "Suspending"
+
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    COMPLETED = "Completed"
+
+    RANK_FAILED = "RankFailed"
+    RANK_LEFT = "RankLeft"
+    SCRIPT_NOT_FOUND = "ScriptNotFound"
+    PYTHON_NOT_FOUND = "PythonNotFound"
+    POD_CHECK_FAILED = "PodCheckFailed"
+    WORLD_MISMATCH = "WorldMismatch"
+    HOST_NOT_RESOLVED = "HostNotResolved"
+    PEERS_MISSING = "PeersMissing"
+    PEER_LOST = "PeerLost"
+    TRANSPORT_MISMATCH = "TransportMismatch"
+    PREFLIGHT_FAILED = "PreflightFailed"
+    STALE_LAUNCH_DOCUMENT = "StaleLaunchDocument"
+    TERMINATED = "Terminated"
+    AGENT_ERROR = "AgentError"
+    OUT_OF_MEMORY = "OutOfMemory"
+    CONTAINER_KILLED = "ContainerKilled"
+    CONTAINER_FAILED = "ContainerFailed"
+    INIT_CONTAINER_FAILED = "InitContainerFailed"
+    EVICTED = "Evicted"
+    POD_DELETED = "PodDeleted"
+    POD_FAILED = "PodFailed"
+    STARTUP_DEADLINE_EXCEEDED = "StartupDeadlineExceeded"
+
+    FITS = "Fits"
+    PREDICTION_UNCERTAIN = "PredictionUncertain"
+    NOT_PREDICTED = "NotPredicted"
+
+    CONFIGURATION_WARNINGS = "ConfigurationWarnings"
+    RUN_REPLACED = "RunReplaced"
+    CHANGE_NOT_APPLIED = "ChangeNotApplied"
+    ENGINE_DIFFERS = "EngineDiffers"
+    FASTER_CONFIGURATION = "FasterConfiguration"
+    RECONCILE_ERROR = "ReconcileError"
