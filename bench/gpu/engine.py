@@ -21,8 +21,8 @@ from deepspeed_operator.dsconfig.notes import written
 
 
 def said(config: draws.Config, level: Level = Level.ERROR) -> list[str]:
-    """Our errors, each by its place and rule."""
-    return [f"{written(note.path)}: {note.rule}" for note in draws.verdict(config).notes if note.level is level]
+    """Our errors, each by its place and code."""
+    return [f"{written(note.path)}: {note.code}" for note in draws.verdict(config).notes if note.level is level]
 
 
 def judged(answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

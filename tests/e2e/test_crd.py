@@ -101,7 +101,7 @@ FULL: Json = {
             "message": "m",
             "busBandwidth": 1,
         },
-        "findings": [{"level": "advice", "path": "spec", "message": "m", "fix": "f"}],
+        "findings": [{"level": "advice", "code": "default-values", "path": "spec", "message": "m", "fix": "f"}],
         "conditions": [
             {
                 "type": "Running",

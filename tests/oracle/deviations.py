@@ -6,12 +6,12 @@ from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.notes import Note
 from tests.oracle.oracle import Answer, Config
 
-# Rule of ours → why it refuses what DeepSpeed accepts.
+# Code of ours → why it refuses what DeepSpeed accepts.
 STRICTER = {
-    "fraction": "a batch size with a fraction: DeepSpeed accepts some, and computes with parts of samples",
-    "beyond-64-bits": "a batch size beyond 64 bits: status cannot hold it, and no data loader can",
-    "part-of-a-rank": "a sequence_parallel_size that does not divide the ranks: DeepSpeed divides all the same",
-    "scale-power": "an initial_scale_power above 1023: no floating-point number holds 2 to the power of it",
+    "fractional-batch-size": "a batch size with a fraction: DeepSpeed accepts some, and computes with parts of samples",
+    "number-too-large": "a batch size beyond 64 bits: status cannot hold it, and no data loader can",
+    "indivisible-sequence": "a sequence_parallel_size that does not divide the ranks: DeepSpeed divides all the same",
+    "loss-scale-power": "an initial_scale_power above 1023: no floating-point number holds 2 to the power of it",
     "sequence-size": "a sequence_parallel_size that is no whole number above 0: DeepSpeed divides by it all the same",
 }
 ELASTIC = "elasticity: the batch sizes that it computes when it starts are not computed here"
@@ -21,7 +21,7 @@ def reason_of(config: Config, errors: Sequence[Note], answer: Answer) -> str:
     """Why the two may differ here; empty where nothing explains it."""
     if object_at(config.get("elasticity")).get("enabled"):
         return ELASTIC
-    rules = {note.rule for note in errors}
-    if answer.accepted and rules and rules <= set(STRICTER):
-        return "; ".join(sorted(STRICTER[rule] for rule in rules))
+    codes = {note.code for note in errors}
+    if answer.accepted and codes and codes <= set(STRICTER):
+        return "; ".join(sorted(STRICTER[code] for code in codes))
     return ""

@@ -108,4 +108,4 @@ def _most_first(item: tuple[Any, int]) -> tuple[int, Any]:
 
 def _silent_places(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     notes = silent_notes(_NEWEST, config)
-    return list(dict.fromkeys((written(note.path), note.rule) for note in notes))
+    return list(dict.fromkeys((written(note.path), note.code) for note in notes))

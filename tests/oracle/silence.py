@@ -13,15 +13,15 @@ from tests.oracle.filling import filled
 # What is handed on as it stands: the optimizer, the scheduler, the pipeline or a program of the user's reads it.
 _HANDED_ON = ("optimizer.params.", "scheduler.params.", "pipeline.", "data_efficiency.", "curriculum_learning.", "amp.")
 # Notes about a script that is not known here, or a framework: not about what the configuration says.
-_ABOUT_SCRIPTS = frozenset({"client-optimizer", "auto-left"})
-_ABOUT_VERSIONS = frozenset(row.rule for row in WRONG_RESULTS)
+_ABOUT_SCRIPTS = frozenset({"script-optimizer", "auto-unfilled"})
+_ABOUT_VERSIONS = frozenset(row.code for row in WRONG_RESULTS)
 
 
 def silent_notes(version: str, config: Mapping[str, Any]) -> list[Note]:
     """Our warnings about what DeepSpeed ignores or overrides, on one rank."""
     notes = validate_for(schema_of(version), filled(config, 1), JudgementContext(1)).notes
     ours = [note for note in notes if note.phase is CheckPhase.SILENT and note.level is Level.WARNING]
-    return [note for note in ours if note.rule not in _ABOUT_SCRIPTS | _ABOUT_VERSIONS]
+    return [note for note in ours if note.code not in _ABOUT_SCRIPTS | _ABOUT_VERSIONS]
 
 
 def unnamed(version: str, config: Mapping[str, Any], unread: list[str]) -> list[str]:

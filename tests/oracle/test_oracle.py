@@ -68,5 +68,5 @@ def test_auto_is_judged_like_the_numbers_that_the_trainer_writes(version: str) -
             left = refusals(validate_for(schema_of(version), config, JudgementContext(world)))
             written = refusals(validate_for(schema_of(version), filled(config, world), JudgementContext(world)))
             # Whether a given batch size fits depends on the very numbers that the Trainer is told.
-            theirs = [note.path for note in written if note.rule != "batch" or AUTO not in map(config.get, KEYS)]
+            theirs = [note.path for note in written if note.code != "batch-size" or AUTO not in map(config.get, KEYS)]
             assert [note.path for note in left] == theirs, f"{name} at {world}"

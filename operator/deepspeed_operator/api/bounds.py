@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import object_at
 
 LARGEST: Final = 256 * 1024  # bytes as JSON: a configuration must fit into the attempt's ConfigMap beside the agent
@@ -15,6 +16,7 @@ _LONGEST: Final = {"containers": 50, "initContainers": 50, "volumes": 200}
 # Each value takes two bytes of JSON at least, a comma among them.
 _MOST_VALUES: Final = LARGEST // 2
 _TEMPLATE: Final = "spec.template"
+_ELSEWHERE: Final = "Write less: put files into the image, a volume, or a ConfigMap (spec.training.files)."
 _SHOWN: Final = 80  # characters of a key
 
 
@@ -72,9 +74,7 @@ def weight(value: object) -> int:
 def too_large(path: str, size: int) -> Finding:
     """Say that a part of this many bytes is not looked at."""
     message = f"has {size:,} bytes, of which at most {LARGEST:,} are accepted."
-    return _error(
-        path, message, "Write less: put files into the image, a volume, or a ConfigMap (spec.training.files)."
-    )
+    return error(path, Code.TOO_LARGE, message, _ELSEWHERE)
 
 
 def _excess(path: str, part: object) -> Iterator[Finding]:
@@ -87,9 +87,8 @@ def _excess(path: str, part: object) -> Iterator[Finding]:
                 items = cast("list[object]", value)
                 most = _LONGEST.get(where.rpartition(".")[2], _LONGEST_LIST)
                 if len(items) > most and path == _TEMPLATE:
-                    yield _error(
-                        where, f"has {len(items):,} items, of which at most {most:,} are accepted.", "Write fewer."
-                    )
+                    message = f"has {len(items):,} items, of which at most {most:,} are accepted."
+                    yield error(where, Code.TOO_LARGE, message, "Write fewer.")
                     continue
                 values += len(items)
                 below += [
@@ -102,19 +101,16 @@ def _excess(path: str, part: object) -> Iterator[Finding]:
                     (f"{where}.{key[:_SHOWN]}", item) for key, item in fields.items() if isinstance(item, dict | list)
                 ]
             if values > _MOST_VALUES:
-                fix = "Write less: put files into the image, a volume, or a ConfigMap (spec.training.files)."
-                yield _error(path, f"has more than {LARGEST:,} bytes as JSON, the most that is accepted.", fix)
+                message = f"has more than {LARGEST:,} bytes as JSON, the most that is accepted."
+                yield error(path, Code.TOO_LARGE, message, _ELSEWHERE)
                 return
         level = below
         if not level:
             break
     if level:
-        yield _error(path, f"is nested more than {DEEPEST} levels deep.", "Write fields that a pod, or DeepSpeed, has.")
+        message = f"is nested more than {DEEPEST} levels deep."
+        yield error(path, Code.TOO_LARGE, message, "Write fields that a pod, or DeepSpeed, has.")
         return
     size = len(json.dumps(part, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace"))
     if size > LARGEST:
         yield too_large(path, size)
-
-
-def _error(path: str, message: str, fix: str) -> Finding:
-    return Finding(level=Level.ERROR, path=path, message=message, fix=fix)

@@ -155,7 +155,7 @@ _READY: Final = {
     Reason.COMPLETED: Entry(
         None,
         "All ranks of all pods ended with 0.",
-        "Change spec.runId to run it again.",
+        "Set a new spec.runId to run it again.",
     ),
 }
 _FAILED: Final = {
@@ -267,7 +267,7 @@ _FAILED: Final = {
         Category.DISRUPTION,
         "A pod was deleted while its ranks ran: by a person, a drain, or with its node. One whose ranks had all ended "
         "with 0 by then has succeeded.",
-        "Run again with another spec.runId.",
+        "Set a new spec.runId to run it again.",
     ),
     Reason.POD_FAILED: Entry(
         Category.INFRASTRUCTURE,
@@ -312,7 +312,7 @@ _EVENTS: Final = {
     Reason.CHANGE_NOT_APPLIED: Entry(
         Category.USER,
         "`spec` was changed, and the run that goes on, or has ended, does not use the change.",
-        "Change spec.runId for a run that does.",
+        "Set a new spec.runId for a run that does.",
     ),
     Reason.ENGINE_DIFFERS: Entry(
         Category.USER,

@@ -154,6 +154,9 @@ class Finding(ApiModel):
     """Something about the job's definition or image that is worth knowing."""
 
     level: Level = Field(description="error: refused. warning: ignored or surprising. advice: could be better.")
+    code: str = Field(
+        default="", max_length=64, description="What it is about, for programs; docs/findings.md lists the codes."
+    )
     path: Annotated[str, _legible(1024)] = Field(
         max_length=1024, description="Where: a path in the job, such as spec.dsConfig.train_batch_size."
     )

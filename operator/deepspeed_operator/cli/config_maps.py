@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.cli.places import Embedded, embed
 from deepspeed_operator.cli.report import Placed, problem_at
 from deepspeed_operator.cli.sources import Content, SourceText, data_of, values
@@ -68,10 +69,9 @@ def find(job: DeepSpeedJob, contents: Iterable[Content]) -> Found | None:
 def not_in_files(job: DeepSpeedJob) -> Finding:
     """Say that nothing is known about the configuration."""
     assert job.spec.ds_config_from is not None, "only dsConfigFrom asks for a ConfigMap"
-    return Finding(
-        level=Level.WARNING,
-        path=f"{_FIELD}.configMap",
-        message=f"ConfigMap {job.spec.ds_config_from.config_map} is in none of the files: its configuration was not "
-        "judged.",
-        fix="Name its file, too, or judge the ds_config.json by itself.",
+    return warning(
+        f"{_FIELD}.configMap",
+        Code.CONFIG_MAP_NOT_IN_FILES,
+        f"ConfigMap {job.spec.ds_config_from.config_map} is in none of the files: its configuration was not judged.",
+        "Name its file, too, or judge the ds_config.json by itself.",
     )

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from deepspeed_operator.api.status import Finding, Level, World
+from deepspeed_operator.api.finding import Code, warning
+from deepspeed_operator.api.status import Finding, World
 from deepspeed_operator.cli.explanation import explained
 from deepspeed_operator.cli.report import Options, Report, gravest_first, placed, problems
 from deepspeed_operator.cli.sources import Format, Item, values
@@ -46,4 +47,4 @@ def _format_findings(item: Item) -> list[Finding]:
         return format_findings(item.source.text.content, "")
     message = "a configuration in YAML: DeepSpeed reads JSON."
     fix = "Convert it, or put it into a DeepSpeedJob's spec.dsConfig."
-    return [Finding(level=Level.WARNING, path="", message=message, fix=fix)]
+    return [warning("", Code.YAML_CONFIGURATION, message, fix)]

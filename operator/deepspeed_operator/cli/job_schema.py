@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.finding import Code, error
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.cli.rules import broken_rules
 from deepspeed_operator.dsconfig.nearest import NearNames
 from deepspeed_operator.dsconfig.wording import quoted
@@ -39,7 +40,9 @@ def schema_findings(job: Mapping[str, Any]) -> list[Finding]:
     schema = _constraints()
     spec = cast(Schema, schema["properties"]["spec"])
     if job.get("spec") is None:
-        findings = [_error("spec", "is missing.", "Write what to train: spec.training, spec.dsConfig, …")]
+        findings = [
+            error("spec", Code.MISSING_FIELD, "is missing.", "Write what to train: spec.training, spec.dsConfig, …")
+        ]
     else:
         findings = list(_wrong(job["spec"], spec, "spec", NearNames()))
     return [*findings, *broken_rules(job, {**schema, "properties": {}})]
@@ -56,7 +59,7 @@ def _wrong(value: object, schema: Schema, path: str, near: NearNames) -> Iterato
         return
     kind = schema["type"]
     if not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
-        yield _error(path, f"must be {_KINDS[kind]}, not {quoted(value)}.", _explained(path))
+        yield error(path, Code.INVALID_FIELD, f"must be {_KINDS[kind]}, not {quoted(value)}.", _explained(path))
         return
     yield from _out_of_bounds(value, schema, path, near)
     if kind == "array":
@@ -78,7 +81,7 @@ def _wrong_fields(value: dict[str, Any], schema: Schema, path: str, near: NearNa
             below += _wrong(item, fields[name], f"{path}.{name}", near)
     for name in schema.get("required", ()):
         if value.get(name) is None:
-            below.append(_error(f"{path}.{name}", "is missing.", _explained(f"{path}.{name}")))
+            below.append(error(f"{path}.{name}", Code.MISSING_FIELD, "is missing.", _explained(f"{path}.{name}")))
     yield from below
     if not below:
         yield from broken_rules(value, schema)
@@ -95,23 +98,28 @@ def _out_of_bounds(value: Any, schema: Schema, path: str, near: NearNames) -> It
         choices = schema["enum"]
         close = near.nearest(value, choices, cutoff=0.5)
         words = f"must be one of {', '.join(choices)}, not {quoted(value)}."
-        yield _error(path, words, f"Write {close}." if close else _explained(path))
+        yield error(path, Code.INVALID_FIELD, words, f"Write {close}." if close else _explained(path))
     for bound, word in _BOUNDS.items():
         limit = schema.get(bound)
         if limit is not None and (value < limit if bound == "minimum" else value > limit):
-            yield _error(path, f"must be {word} {limit:,}, not {quoted(value)}.", _explained(path))
+            yield error(path, Code.INVALID_FIELD, f"must be {word} {limit:,}, not {quoted(value)}.", _explained(path))
     for bound, words in _SIZES.items():
         limit = schema.get(bound)
         if limit is not None and (len(value) < limit if bound.startswith("min") else len(value) > limit):
-            yield _error(path, f"must {words.format(f'{limit:,}')}, and has {len(value):,}.", _explained(path))
+            yield error(
+                path,
+                Code.INVALID_FIELD,
+                f"must {words.format(f'{limit:,}')}, and has {len(value):,}.",
+                _explained(path),
+            )
     if "pattern" in schema and not _matches(schema["pattern"], value):
-        yield _error(path, f"{quoted(value)} does not match {schema['pattern']}.", _explained(path))
+        yield error(path, Code.INVALID_FIELD, f"{quoted(value)} does not match {schema['pattern']}.", _explained(path))
 
 
 def _wrong_quantity(value: object, schema: Schema, path: str) -> Iterator[Finding]:
     fits = isinstance(value, int) if not isinstance(value, str) else _matches(schema["pattern"], value)
     if not fits or isinstance(value, bool):
-        yield _error(path, f"must be a quantity, not {quoted(value)}.", "Write 16Gi, for example.")
+        yield error(path, Code.INVALID_FIELD, f"must be a quantity, not {quoted(value)}.", "Write 16Gi, for example.")
 
 
 def _matches(pattern: str, value: str) -> bool:
@@ -124,13 +132,9 @@ def _unknown(name: str, fields: list[str], path: str, near: NearNames) -> Findin
     fix = f"Did you mean {close}?" if close else f"It has {', '.join(fields)}."
     shown = name if re.fullmatch(r"[-\w]+", name) else f"[{quoted(name)}]"
     where = f"{path}{shown}" if shown.startswith("[") else f"{path}.{shown}"
-    return _error(where, f"not a field of {path}: kubectl refuses it.", fix)
+    return error(where, Code.UNKNOWN_FIELD, f"not a field of {path}: kubectl refuses it.", fix)
 
 
 def _explained(path: str) -> str:
     field = re.sub(r"\[[0-9]+\]", "", path)
     return f"See `kubectl explain dsj.{field}`."
-
-
-def _error(path: str, message: str, fix: str) -> Finding:
-    return Finding(level=Level.ERROR, path=path, message=message, fix=fix)

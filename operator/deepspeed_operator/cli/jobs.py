@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import API_VERSION, KIND
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import Json, object_at, present
 from deepspeed_operator.cli.config_maps import Found, find, not_in_files
 from deepspeed_operator.cli.explanation import explained
@@ -103,7 +104,7 @@ def _with_options(written: Json, options: Options) -> Json:
 
 def _type_findings(written: Mapping[str, Any]) -> list[Finding]:
     return [
-        Finding(level=Level.ERROR, path=field, message="is not that of a DeepSpeedJob.", fix=f"Write {field}: {value}.")
+        error(field, Code.WRONG_KIND, "is not that of a DeepSpeedJob.", f"Write {field}: {value}.")
         for field, value in (("apiVersion", API_VERSION), ("kind", KIND))
         if written.get(field) != value
     ]

@@ -18,7 +18,7 @@ def record(reports: Sequence[Report], failures: Sequence[InputFailure]) -> dict[
         "format": FORMAT,
         "documents": [_document(report) for report in reports],
         "unreadable": [_failure(failure) for failure in failures],
-        "summary": {**counts, "unreadable": len(failures)},
+        "summary": {**counts, "ignored": sum(report.ignored for report in reports), "unreadable": len(failures)},
     }
 
 

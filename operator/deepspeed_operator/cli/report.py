@@ -1,8 +1,9 @@
 """What `dsjob validate` is asked, and what it says, before that is written down for people or programs."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 
+from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.status import Batch, Finding, Level, World
 from deepspeed_operator.cli.places import Span, span_at
 from deepspeed_operator.cli.sources import Item, PlacedUnreadable, SourceText
@@ -44,9 +45,15 @@ class Report:
     version: str | None
     accelerator: str | None
     findings: tuple[Placed, ...]
+    ignored: int = 0  # so many more there are, which nobody wants to see
 
     def count(self, level: Level) -> int:
         return sum(placed.finding.level is level for placed in self.findings)
+
+    def without(self, codes: Collection[str]) -> "Report":
+        """Return the report without the findings of these codes; errors stay."""
+        kept = [each for each in self.findings if each.finding.level is Level.ERROR or each.finding.code not in codes]
+        return replace(self, findings=tuple(kept), ignored=len(self.findings) - len(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ def problems(item: Item) -> list[Placed]:
 
 def problem_at(path: str, problem: Problem, source: SourceText, spans: tuple[Span, ...] | None = None) -> Placed:
     """Return a problem of the text as a finding; `spans` are those in the file, where the text is only part of it."""
-    finding = Finding(level=Level.ERROR, path=path, message=problem.message, fix=problem.fix)
+    finding = error(path, Code.INVALID_TEXT, problem.message, problem.fix)
     return Placed(finding, spans or problem.spans, source)
 
 

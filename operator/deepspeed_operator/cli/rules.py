@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.job import NAME_RULE
 from deepspeed_operator.api.names import NAME_MAX_LENGTH, NAME_PATTERN
 from deepspeed_operator.api.spec import (
@@ -17,7 +18,7 @@ from deepspeed_operator.api.spec import (
     NetworkProfile,
     Preflight,
 )
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import object_at
 
 Object = Mapping[str, Any]
@@ -77,4 +78,4 @@ def broken_rules(value: Object, schema: Object) -> Iterator[Finding]:
         rule = validation["rule"]
         if not is_transition(rule) and not HOLDS[rule](value):
             path, _, message = validation["message"].partition(": ")
-            yield Finding(level=Level.ERROR, path=path, message=message)
+            yield error(path, Code.INVALID_COMBINATION, message)

@@ -51,6 +51,8 @@ def summary_line(reports: Sequence[Report], failures: Sequence[InputFailure]) ->
     if not reports and not failures:
         return "nothing to judge: no DeepSpeedJob and no configuration is in the files"
     found = _count([placed for report in reports for placed in report.findings]) or "no findings"
+    ignored = sum(report.ignored for report in reports)
+    found += f", {ignored} ignored" if ignored else ""
     objects = plural(len(reports), "configuration")
     unreadable = f"; {plural(len(failures), 'file')} unreadable" if failures else ""
     return f"{objects} judged: {found}{unreadable}"
@@ -75,7 +77,8 @@ def _finding_lines(placed: Placed, source: SourceText) -> Iterator[str]:
     colour = _COLOURS[finding.level]
     path = f"{painted(_printable(finding.path), bold=True)}: " if finding.path else ""
     yield ""
-    yield f"{painted(finding.level, colour, bold=True)}: {path}{_printable(finding.message)}"
+    code = f"[{finding.code}]" if finding.code else ""
+    yield f"{painted(f'{finding.level}{code}', colour, bold=True)}: {path}{_printable(finding.message)}"
     for span in placed.spans:
         yield from _excerpt(placed.source, span, colour, name=placed.source.name if placed.source != source else None)
     if finding.fix:

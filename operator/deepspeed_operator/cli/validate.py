@@ -6,7 +6,7 @@ import json
 from deepspeed_operator.api.spec import Launcher
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.cli import degrees
-from deepspeed_operator.cli.arguments import KNOWN, version_number, within
+from deepspeed_operator.cli.arguments import KNOWN, finding_code, version_number, within
 from deepspeed_operator.cli.configurations import judged_configuration
 from deepspeed_operator.cli.records import record
 from deepspeed_operator.cli.report import InputFailure, Options, Report, failed
@@ -52,6 +52,14 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="for people or programs")
     parser.add_argument("--strict", action="store_true", help="count warnings as errors")
     parser.add_argument(
+        "--ignore",
+        action="append",
+        type=finding_code,
+        default=[],
+        metavar="CODE",
+        help="leave out the warnings and advice with this code, which stands in brackets; may be repeated",
+    )
+    parser.add_argument(
         "--explain", action="store_true", help="also tell defaults that differ between DeepSpeed versions"
     )
 
@@ -68,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         parallelism=arguments.parallelism,
     )
     reports, failures = examined(arguments.files, options)
+    reports = [report.without(arguments.ignore) for report in reports]
     if arguments.output == "json":
         print(json.dumps(record(reports, failures), indent=2, ensure_ascii=False))
     else:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import ACCUMULATION
 from deepspeed_operator.dsconfig.notes import Note, advice
@@ -27,7 +28,9 @@ def advice_notes(setup: Setup, accumulation: int | None) -> Iterator[Note]:
     name: Any = setup.section("scheduler").get("type")
     if name in ("WarmupLR", "WarmupDecayLR") and object_at(parameters).get("warmup_min_lr", 0) == 0:
         message = "the learning rate of the first step is 0: it changes no weight."
-        yield advice(("scheduler", "params", "warmup_min_lr"), "first-step", message, "Write a small number above 0.")
+        yield advice(
+            ("scheduler", "params", "warmup_min_lr"), Code.ZERO_LEARNING_RATE, message, "Write a small number above 0."
+        )
     pinned = [
         section
         for section in (OPTIMIZER, PARAM)
@@ -35,15 +38,17 @@ def advice_notes(setup: Setup, accumulation: int | None) -> Iterator[Note]:
     ]
     for section in pinned:
         message = "pinned memory counts against the container's memory and its memlock limit."
-        yield advice((ZERO, section, "pin_memory"), "memlock", message, "Give the pod the memory, or write false.")
+        yield advice(
+            (ZERO, section, "pin_memory"), Code.PINNED_MEMORY, message, "Give the pod the memory, or write false."
+        )
     if accumulation is not None and loses_gradients(setup, accumulation):
         message = f"the gradients of {accumulation} micro steps are added up in bf16, which has 8 bits of precision."
         fix = 'Write data_types: {"grad_accum_dtype": "fp32"}; it costs memory, and time at stage 1.'
-        yield advice((ACCUMULATION,), "bf16-sums", message, fix)
+        yield advice((ACCUMULATION,), Code.BF16_SUMS, message, fix)
     defaults = _defaults(setup)
     if defaults:
         equal, them = ("equals its default", "it") if len(defaults) == 1 else ("equal their defaults", "them")
-        yield advice((), "defaults", f"{', '.join(defaults)} {equal}.", f"You may remove {them}.")
+        yield advice((), Code.DEFAULT_VALUES, f"{', '.join(defaults)} {equal}.", f"You may remove {them}.")
 
 
 def _defaults(setup: Setup) -> list[str]:

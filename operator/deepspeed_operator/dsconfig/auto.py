@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO, TRAIN
 from deepspeed_operator.dsconfig.notes import Note, Path, advice, warning, written
 
@@ -44,7 +45,7 @@ def auto_notes(paths: list[Path], integration: bool | None = None) -> list[Note]
     filled = [path for path in paths if written(path) in FILLED]
     left = [path for path in paths if written(path) not in FILLED and not _means_auto(path)]
     message = '"auto" is filled in by nobody here: DeepSpeed takes its default, or the word itself.'
-    notes = [warning(path, "auto-left", message, "Remove it, or write a value.") for path in left]
+    notes = [warning(path, Code.AUTO_UNFILLED, message, "Remove it, or write a value.") for path in left]
     if filled and not integration:
         listed = "; ".join(f"{written(path)}: {FILLED[written(path)]}" for path in filled)
         message = (
@@ -53,9 +54,9 @@ def auto_notes(paths: list[Path], integration: bool | None = None) -> list[Note]
         if integration is False:
             # The Trainer takes the path as an argument: it works without a word in the job, which nobody sees here.
             message += " Nothing in the job says that its program uses one of them."
-            notes.append(warning((), "auto", message, _SAY_SO))
+            notes.append(warning((), Code.AUTO_VALUES, message, _SAY_SO))
         else:
-            notes.append(advice((), "auto", message, "Without the Trainer or Accelerate, write values."))
+            notes.append(advice((), Code.AUTO_VALUES, message, "Without the Trainer or Accelerate, write values."))
     return notes
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.status import Batch
 from deepspeed_operator.dsconfig.notes import Note, error, warning
 from deepspeed_operator.dsconfig.wording import quoted
@@ -43,7 +44,7 @@ def derive_batch(config: Mapping[str, Any], divisor: int) -> Derived:
     given = read_batch_keys(config)
     notes = list(given.notes)
     notes += [_not_positive(key, number) for key, number in given.numbers.items() if number <= 0]
-    if any(note.rule != "loose-type" for note in notes):
+    if any(note.code is not Code.LOOSE_TYPE for note in notes):
         return Derived(None, notes)
     if given.auto:
         return Derived(_batch(given.numbers), notes)
@@ -52,7 +53,7 @@ def derive_batch(config: Mapping[str, Any], divisor: int) -> Derived:
     derived = derive(given.numbers, divisor)
     if derived[TRAIN] > _LARGEST:
         message = "the resulting train_batch_size is beyond 64 bits."
-        return Derived(None, [*notes, error((MICRO,), "beyond-64-bits", message, "Write smaller numbers.")])
+        return Derived(None, [*notes, error((MICRO,), Code.NUMBER_TOO_LARGE, message, "Write smaller numbers.")])
     if derived[TRAIN] != derived[MICRO] * derived[ACCUMULATION] * divisor:
         return Derived(None, [*notes, _contradiction(given.numbers, derived, divisor)])
     return Derived(_batch(derived), notes)
@@ -130,29 +131,32 @@ def _contradiction(given: Mapping[str, int], derived: Mapping[str, int], divisor
         f"the number of data-parallel ranks, which is {divisor}{computed}."
     )
     fix = "Write " + ", or ".join(f"{key} {value}" for key, value in nearest_choices(given, divisor)) + "."
-    return error((TRAIN,), "batch", message, fix)
+    return error((TRAIN,), Code.BATCH_SIZE, message, fix)
 
 
 def _underdetermined() -> Note:
     message = f"Either {TRAIN} or {MICRO} needs to be provided: DeepSpeed derives the other batch sizes from it."
-    return error((), "no-batch", message, f"Write {MICRO}, the samples that one rank takes at once.")
+    return error((), Code.NO_BATCH_SIZE, message, f"Write {MICRO}, the samples that one rank takes at once.")
 
 
 def _not_positive(key: str, number: int) -> Note:
-    return error((key,), "batch", f"{number} has to be greater than 0.", f"Write {key}: 1 or more.")
+    return error((key,), Code.BATCH_SIZE, f"{number} has to be greater than 0.", f"Write {key}: 1 or more.")
 
 
 def _not_whole(key: str, value: object) -> Note:
-    rule = "type" if not isinstance(value, int | float) else "beyond-64-bits" if value == value // 1 else "fraction"
     message = f"must be a whole number, not {quoted(value)}: DeepSpeed fails on it or computes part of a sample."
-    if rule == "beyond-64-bits":
-        message = f"must be a whole number of 64 bits, not {quoted(value)}: no data loader counts further."
-    return error((key,), rule, message, f'Write {key}: 4, for example, or "auto" with Hugging Face.')
+    code = Code.INVALID_VALUE
+    if isinstance(value, int | float):
+        code = Code.FRACTIONAL_BATCH_SIZE
+        if value == value // 1:
+            code = Code.NUMBER_TOO_LARGE
+            message = f"must be a whole number of 64 bits, not {quoted(value)}: no data loader counts further."
+    return error((key,), code, message, f'Write {key}: 4, for example, or "auto" with Hugging Face.')
 
 
 def _loose_type(key: str, value: float) -> Note:
     message = f"{quoted(value)} is not an integer; DeepSpeed takes it for {int(value)}, a data loader may refuse it."
-    return warning((key,), "loose-type", message, f"Write {key}: {int(value)}.")
+    return warning((key,), Code.LOOSE_TYPE, message, f"Write {key}: {int(value)}.")
 
 
 def _batch(numbers: Mapping[str, int]) -> Batch:

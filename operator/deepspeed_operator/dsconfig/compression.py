@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.notes import Note, Path, error
 from deepspeed_operator.dsconfig.wording import quoted
@@ -25,9 +26,9 @@ def group_notes(groups: Mapping[str, Any], path: Path) -> Iterator[Note]:
         parameters = object_at(group, "params")
         if not isinstance(object_at(group).get("params"), dict):
             message = f"must be an object with params, itself an object, not {quoted(group)}."
-            yield error((*path, name), "type", message, "Write params: {…}, or remove the group.")
+            yield error((*path, name), Code.INVALID_VALUE, message, "Write params: {…}, or remove the group.")
             continue
         for key in needed:
             if key not in parameters:
                 message = "is missing, and every group of this method needs it."
-                yield error((*path, name, "params", key), "missing", message, f"Write {key}.")
+                yield error((*path, name, "params", key), Code.MISSING_KEY, message, f"Write {key}.")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.notes import Note, Path, warning
 
@@ -26,7 +27,7 @@ def credential_notes(config: Mapping[str, Any]) -> Iterator[Note]:
         variable = _VARIABLES.get(str(path[0]), "a variable")
         message = "looks like a credential, and stands in a ConfigMap, which all who may view the namespace read."
         fix = f"Remove it, put it into a Secret, and set {variable} in the trainer's env from there (secretKeyRef)."
-        yield warning(path, "credential", message, fix)
+        yield warning(path, Code.CREDENTIAL, message, fix)
 
 
 def _credentials(values: Mapping[str, Any], path: Path) -> Iterator[Path]:

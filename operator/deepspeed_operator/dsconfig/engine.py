@@ -6,6 +6,7 @@ Mirrored from its source, because no configuration alone can ask it.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.intent import intended, written_instead
@@ -51,8 +52,8 @@ def engine_notes(setup: Setup) -> Iterator[Note]:
     yield from scheduler_notes(setup)
 
 
-def refused(path: Path, rule: str, message: str, fix: str) -> Note:
-    return error(path, rule, message, fix, CheckPhase.ENGINE)
+def refused(path: Path, code: Code, message: str, fix: str) -> Note:
+    return error(path, code, message, fix, CheckPhase.ENGINE)
 
 
 def _precision(setup: Setup) -> Iterator[Note]:
@@ -62,7 +63,7 @@ def _precision(setup: Setup) -> Iterator[Note]:
     if setup.on("fp16", "auto_cast") and not setup.fp16 and setup.schema.sections[TOP].keys["fp16"].model is not None:
         # Older versions, which read the section key by key, read this one only where fp16 is on.
         message = f"acts although fp16 is off: a {model} model gets floating-point inputs in fp16, and fails on them."
-        yield warning(("fp16", "auto_cast"), "inactive", message, "Remove it.")
+        yield warning(("fp16", "auto_cast"), Code.AUTO_CAST_WITHOUT_FP16, message, "Remove it.")
     yield from _accumulation(setup, model)
     for key in ("param_dtype", "buffer_dtype"):
         wanted = setup.section("data_types").get(key)
@@ -70,10 +71,12 @@ def _precision(setup: Setup) -> Iterator[Note]:
         if wanted is None or not _reads(setup, key):
             continue
         if not isinstance(wanted, str) or (wanted not in _DTYPES and "int8" not in wanted):
-            yield refused(path, "type", f"must be one of fp32, bf16, fp16, not {quoted(wanted)}.", "Correct it.")
+            yield refused(
+                path, Code.INVALID_VALUE, f"must be one of fp32, bf16, fp16, not {quoted(wanted)}.", "Correct it."
+            )
         elif key == "param_dtype" and _DTYPES.get(wanted) != model:
             message = f"{quoted(wanted)} conflicts with the precision of the model, which is {model}."
-            yield refused(path, "dtype", message, f"Enable {_DTYPES.get(wanted, model)}, or remove it.")
+            yield refused(path, Code.DTYPE_MISMATCH, message, f"Enable {_DTYPES.get(wanted, model)}, or remove it.")
 
 
 def _fp16_on_cpus(setup: Setup) -> Note:
@@ -81,12 +84,12 @@ def _fp16_on_cpus(setup: Setup) -> Note:
     fix = "Write bf16: {enabled: true} instead, or neither. To train on GPUs, write them into the trainer's limits."
     if setup.stage == 0 and setup.schema.numbers < _FP16_ON_CPUS_AT_STAGE_0:
         message = "this version reduces no fp16 gradients on CPUs at ZeRO stage 0: the first step fails on any of them."
-        return refused(path, "device", message, fix)
+        return refused(path, Code.UNSUPPORTED_ACCELERATOR, message, fix)
     # The node's CPU decides, which nobody knows here.
     message = (
         "the job trains on CPUs, and on one without AVX512-FP16 deepspeed.initialize fails: Type fp16 is not supported."
     )
-    return warning(path, "device", message, fix)
+    return warning(path, Code.UNSUPPORTED_ACCELERATOR, message, fix)
 
 
 def _amp(setup: Setup) -> Iterator[Note]:
@@ -95,10 +98,12 @@ def _amp(setup: Setup) -> Iterator[Note]:
     path: Path = ("amp", "enabled")
     if setup.stage:
         message = "Apex AMP and ZeRO are not compatible."
-        yield refused(path, "zero", message, "Enable bf16 or fp16 instead, or write zero_optimization.stage: 0.")
+        yield refused(
+            path, Code.NOT_WITH_ZERO, message, "Enable bf16 or fp16 instead, or write zero_optimization.stage: 0."
+        )
     elif setup.fp16 or setup.bf16:
         message = f"Apex AMP and {'fp16' if setup.fp16 else 'bf16'} cannot both be enabled."
-        yield refused(path, "precision", message, "Disable one of them.")
+        yield refused(path, Code.PRECISION_CONFLICT, message, "Disable one of them.")
 
 
 def _accumulation(setup: Setup, model: str) -> Iterator[Note]:
@@ -108,10 +113,12 @@ def _accumulation(setup: Setup, model: str) -> Iterator[Note]:
         return
     wanted = _DTYPES.get(given) if isinstance(given, str) else None
     if wanted is None:
-        yield refused(path, "type", f"must be one of fp32, bf16, fp16, not {quoted(given)}.", 'Write "fp32".')
+        yield refused(
+            path, Code.INVALID_VALUE, f"must be one of fp32, bf16, fp16, not {quoted(given)}.", 'Write "fp32".'
+        )
     elif setup.stage == 0 and not _mixes(setup, model, wanted):
         message = f"{wanted} with a {model} model does not work at ZeRO stage 0."
-        yield refused(path, "dtype", message, f"Remove it, or write {ZERO}.stage: 1.")
+        yield refused(path, Code.DTYPE_MISMATCH, message, f"Remove it, or write {ZERO}.stage: 1.")
 
 
 def _mixes(setup: Setup, model: str, accumulation: str) -> bool:
@@ -124,7 +131,7 @@ def _mixes(setup: Setup, model: str, accumulation: str) -> bool:
 def _pipeline(setup: Setup) -> Iterator[Note]:
     if setup.division.pipeline > 1 and setup.stage >= _GRADIENTS:
         message = "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism."
-        yield refused((ZERO, "stage"), "pipeline", message, "Write stage: 1, or run without a pipeline.")
+        yield refused((ZERO, "stage"), Code.NOT_WITH_PIPELINE, message, "Write stage: 1, or run without a pipeline.")
 
 
 def _tensor(setup: Setup) -> Iterator[Note]:
@@ -133,12 +140,17 @@ def _tensor(setup: Setup) -> Iterator[Note]:
         return
     if setup.stage > _GRADIENTS and setup.schema.starts_refusing("autotp_and_stage_3"):
         message = "this version refuses AutoTP (tensor_parallel.autotp_size) at ZeRO stage 3."
-        yield refused((ZERO, "stage"), "autotp", message, "Write stage: 2 or less, or use DeepSpeed 0.19.5 or newer.")
+        yield refused(
+            (ZERO, "stage"),
+            Code.AUTOTP_AT_STAGE_3,
+            message,
+            "Write stage: 2 or less, or use DeepSpeed 0.19.5 or newer.",
+        )
     inner: Mapping[str, int] = setup.value("tensor_parallel", "tensor_parallel") or {}
     if inner.get("tp_size", 1) not in (1, size) and setup.schema.starts_refusing("autotp_sizes"):
         path: Path = ("tensor_parallel", setup.name_of_inner_tp, "tp_size")
         message = f"{inner['tp_size']} does not match tensor_parallel.autotp_size, which is {size}."
-        yield refused(path, "contradiction", message, "Remove it.")
+        yield refused(path, Code.CONTRADICTORY_SIZES, message, "Remove it.")
 
 
 def _experts(setup: Setup) -> Iterator[Note]:
@@ -149,12 +161,12 @@ def _experts(setup: Setup) -> Iterator[Note]:
     for key, choices in words.items():
         if key in section and section[key] not in choices:
             message = f"must be one of {', '.join(choices)}, not {quoted(section[key])}."
-            yield refused(("expert_parallel", key), "type", message, f"Write {choices[0]}, or remove it.")
+            yield refused(("expert_parallel", key), Code.INVALID_VALUE, message, f"Write {choices[0]}, or remove it.")
     for key in ("autoep_size", "expert_tensor_parallel_size"):
         size = section.get(key, 1)
         if type(size) is not int or size < 1:
             message = f"must be a whole number above 0, not {quoted(size)}."
-            yield refused(("expert_parallel", key), "type", message, f"Write {key}: 1, for example.")
+            yield refused(("expert_parallel", key), Code.INVALID_VALUE, message, f"Write {key}: 1, for example.")
 
 
 def _gradients(setup: Setup) -> Iterator[Note]:
@@ -166,10 +178,10 @@ def _gradients(setup: Setup) -> Iterator[Note]:
     fix = f"Remove it, or write {ZERO}.reduce_scatter: false."
     if setup.plain("prescale_gradients"):
         message = f"pre-scaling gradients is not supported at ZeRO stage {setup.stage} with reduce_scatter."
-        yield refused(("prescale_gradients",), "reduce-scatter", message, fix)
+        yield refused(("prescale_gradients",), Code.NOT_WITH_REDUCE_SCATTER, message, fix)
     if setup.plain("gradient_predivide_factor") != 1:
         message = f"a factor other than 1 is not supported at ZeRO stage {setup.stage} with reduce_scatter."
-        yield refused(("gradient_predivide_factor",), "reduce-scatter", message, fix)
+        yield refused(("gradient_predivide_factor",), Code.NOT_WITH_REDUCE_SCATTER, message, fix)
 
 
 def _bookkeeping(setup: Setup) -> Iterator[Note]:
@@ -181,24 +193,24 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     level = setup.plain("log_level")
     if level is not None and schema.starts_refusing("log_level") and str(level).lower() not in _LOG_LEVELS:
         message = f"must be one of {', '.join(_LOG_LEVELS)}, not {quoted(level)}."
-        yield refused(("log_level",), "type", message, 'Write "warning", or remove it.')
+        yield refused(("log_level",), Code.INVALID_VALUE, message, 'Write "warning", or remove it.')
     modules = list_at(setup.config, "torch_autocast", "lower_precision_safe_modules")
     undotted = [name for name in modules if isinstance(name, str) and "." not in name]
     if setup.on("torch_autocast", "enabled") and undotted:
         message = f"{quoted(undotted[0])} cannot be imported: a module's class is named with its package."
         path: Path = ("torch_autocast", "lower_precision_safe_modules")
-        yield refused(path, "type", message, "Write torch.nn.Linear, for example.")
+        yield refused(path, Code.INVALID_VALUE, message, "Write torch.nn.Linear, for example.")
     autocast = setup.on("torch_autocast", "enabled")
     half = "fp16" if setup.fp16 else "bf16" if setup.bf16 else None
     if autocast and half and schema.starts_refusing("autocast_and_half"):
         message = f"this version refuses torch_autocast together with {half}."
-        yield refused(("torch_autocast", "enabled"), "precision", message, "Disable one of them.")
+        yield refused(("torch_autocast", "enabled"), Code.PRECISION_CONFLICT, message, "Disable one of them.")
     if autocast and setup.on(ZERO, "zero_quantized_weights") and schema.starts_refusing(_AUTOCAST):
         message = "torch_autocast and zero_quantized_weights exclude each other."
-        yield refused(("torch_autocast", "enabled"), "quantized", message, "Disable one of them.")
+        yield refused(("torch_autocast", "enabled"), Code.AUTOCAST_AND_QUANTIZED, message, "Disable one of them.")
     if setup.accelerator == "cpu" and setup.stage > _GRADIENTS and setup.on(ZERO, "zero_quantized_weights"):
         message = "the quantizer is not implemented for CPUs."
-        yield refused((ZERO, "zero_quantized_weights"), "device", message, "Remove it.")
+        yield refused((ZERO, "zero_quantized_weights"), Code.UNSUPPORTED_ACCELERATOR, message, "Remove it.")
 
 
 def _numbers(setup: Setup) -> Iterator[Note]:
@@ -207,11 +219,11 @@ def _numbers(setup: Setup) -> Iterator[Note]:
     if clipping != AUTO and not isinstance(clipping, int | float):
         message = f"must be a number, not {quoted(clipping)}."
         fix = written_instead("gradient_clipping", intended(float, clipping), 1.0)
-        yield refused(("gradient_clipping",), "type", message, fix)
+        yield refused(("gradient_clipping",), Code.INVALID_VALUE, message, fix)
     if steps is not None and steps != AUTO and not (isinstance(steps, int | float) and steps):
         message = f"must be a number other than 0, not {quoted(steps)}: the engine divides by it."
         fix = written_instead("steps_per_print", intended(int, steps) or None, 10)
-        yield refused(("steps_per_print",), "type", message, fix)
+        yield refused(("steps_per_print",), Code.INVALID_VALUE, message, fix)
 
 
 def _needed(setup: Setup) -> Iterator[Note]:
@@ -222,7 +234,7 @@ def _needed(setup: Setup) -> Iterator[Note]:
         for key in keys:
             if key not in section:
                 message = f"is missing, and {path[-1]} needs it when the engine starts."
-                yield refused((*path, key), "missing", message, f"Write {key}.")
+                yield refused((*path, key), Code.MISSING_KEY, message, f"Write {key}.")
 
 
 def _unmanaged(setup: Setup) -> Iterator[Note]:
@@ -232,9 +244,10 @@ def _unmanaged(setup: Setup) -> Iterator[Note]:
         "pipeline parallelism": setup.division.pipeline > 1,
         "DeepCompile": setup.on("compile", "deepcompile"),
     }
-    for reason in (reason for reason, holds in reasons.items() if holds):
-        path = ("managed_gradient_accumulation",)
-        yield refused(path, f"with {reason}", f"false does not work with {reason}.", "Remove it.")
+    found = [reason for reason, holds in reasons.items() if holds]
+    if found:
+        message = f"false does not work with {' or '.join(found)}."
+        yield refused(("managed_gradient_accumulation",), Code.UNMANAGED_ACCUMULATION, message, "Remove it.")
 
 
 def _reads(setup: Setup, key: str) -> bool:

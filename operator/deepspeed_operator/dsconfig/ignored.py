@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.status import Batch
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO, TRAIN
 from deepspeed_operator.dsconfig.notes import Note, advice, warning
@@ -38,7 +39,12 @@ def _samples(setup: Setup, batch: Batch | None) -> Iterator[Note]:
         f"{batch.train} counts {divisor} {who} as data-parallel ones: a step consumes {MICRO} {batch.micro_per_gpu} × "
         f"{ACCUMULATION} {batch.accumulation} × {shards} = {consumed} samples."
     )
-    yield warning((TRAIN,), "samples", message, "Compare learning rates and losses by the samples, not by this number.")
+    yield warning(
+        (TRAIN,),
+        Code.SAMPLES_PER_STEP,
+        message,
+        "Compare learning rates and losses by the samples, not by this number.",
+    )
 
 
 def _below_stage_3(setup: Setup) -> Iterator[Note]:
@@ -46,37 +52,39 @@ def _below_stage_3(setup: Setup) -> Iterator[Note]:
         return
     if device_of(setup, PARAM) != "none":
         message = f"parameters are offloaded at ZeRO stage 3 only: at stage {setup.stage} this is silently ignored."
-        yield warning((ZERO, PARAM), "stage", message, "Remove it, or write stage: 3.")
+        yield warning((ZERO, PARAM), Code.ZERO_STAGE, message, "Remove it, or write stage: 3.")
     given = setup.section(ZERO)
     for key in given:
         if key.startswith("stage3_") and given[key] != AUTO and not key.startswith("stage3_gather_"):
             message = f"has an effect at ZeRO stage 3 only, and the stage is {setup.stage}: it is silently ignored."
-            yield warning((ZERO, key), "stage", message, "Remove it, or write stage: 3.")
+            yield warning((ZERO, key), Code.ZERO_STAGE, message, "Remove it, or write stage: 3.")
     for key in _ZERO_PLUS_PLUS:
         value = setup.value(ZERO, key) or 0
         if value is True or value > 1:
             message = f"has an effect at ZeRO stage 3 only, and the stage is {setup.stage}: it is silently ignored."
-            yield warning((ZERO, key), "stage", message, "Remove it, or write stage: 3.")
+            yield warning((ZERO, key), Code.ZERO_STAGE, message, "Remove it, or write stage: 3.")
 
 
 def _zero(setup: Setup) -> Iterator[Note]:
     given = setup.section(ZERO)
     if isinstance(setup.config.get(ZERO), bool):
         message = "true or false is the form of years ago: true means stage 1, false none."
-        yield warning((ZERO,), "deprecated", message, f"Write {ZERO}: {{stage: {setup.stage}}}.")
+        yield warning((ZERO,), Code.DEPRECATED_KEY, message, f"Write {ZERO}: {{stage: {setup.stage}}}.")
     if setup.stage in {1, 2} and "reduce_scatter" in given and setup.on(ZERO, "use_multi_rank_bucket_allreduce"):
         message = (
             f"changes nothing at ZeRO stage {setup.stage}: gradients are all-reduced as long as "
             "use_multi_rank_bucket_allreduce is true, which is its default."
         )
         fix = "Remove it, or write use_multi_rank_bucket_allreduce: false, too."
-        yield warning((ZERO, "reduce_scatter"), "no-effect", message, fix)
+        yield warning((ZERO, "reduce_scatter"), Code.NO_EFFECT, message, fix)
     if setup.stage == 0 and uses_cpu_optimizer(setup):
         message = "at stage 0 nothing is offloaded: only the optimizer's implementation changes to the CPU's."
-        yield warning((ZERO, OPTIMIZER), "stage", message, "Remove it, or write stage: 1 or more.")
+        yield warning((ZERO, OPTIMIZER), Code.ZERO_STAGE, message, "Remove it, or write stage: 1 or more.")
     if setup.on(ZERO, "elastic_checkpoint"):
         message = "does nothing any more: a checkpoint loads with another number of ranks only if it is universal."
-        yield warning((ZERO, "elastic_checkpoint"), "no-effect", message, "Write checkpoint: {load_universal: true}.")
+        yield warning(
+            (ZERO, "elastic_checkpoint"), Code.NO_EFFECT, message, "Write checkpoint: {load_universal: true}."
+        )
 
 
 def _sections(setup: Setup) -> Iterator[Note]:
@@ -84,23 +92,23 @@ def _sections(setup: Setup) -> Iterator[Note]:
     if any(value and key != "number_checkpoints" for key, value in checkpointing.items()):
         message = "does nothing by itself: it is for models that call deepspeed.checkpointing.checkpoint."
         fix = "Check that the model calls it; Hugging Face models have gradient_checkpointing instead."
-        yield warning(("activation_checkpointing",), "needs-call", message, fix)
+        yield warning(("activation_checkpointing",), Code.NEEDS_CALL, message, fix)
     for key in ("stages", "partition"):
         if setup.section("pipeline").get(key) not in (None, AUTO, "best"):
             message = "is not read: the script's PipelineModule decides."
-            yield warning(("pipeline", key), "ignored-key", message, "Give it to PipelineModule.")
+            yield warning(("pipeline", key), Code.IGNORED_KEY, message, "Give it to PipelineModule.")
     if setup.on("compile", "deepcompile"):
         message = "does nothing until the script calls engine.compile()."
-        yield warning(("compile", "deepcompile"), "needs-call", message, "Call engine.compile() after initialize().")
+        yield warning(("compile", "deepcompile"), Code.NEEDS_CALL, message, "Call engine.compile() after initialize().")
     parallel = setup.models.get("tensor_parallel", {})
     inner: Mapping[str, Any] = parallel.get("tensor_parallel") or {}
     if (inner.get("tp_size") or 1) > 1 and (parallel.get("autotp_size") or 0) <= 1:
         message = "without autotp_size above 1, tensor parallelism stays off: this is silently ignored."
         fix = f"Write tensor_parallel.autotp_size: {inner['tp_size']}."
-        yield warning(("tensor_parallel", setup.name_of_inner_tp, "tp_size"), "no-effect", message, fix)
+        yield warning(("tensor_parallel", setup.name_of_inner_tp, "tp_size"), Code.NO_EFFECT, message, fix)
     if setup.section("aio") and "nvme" not in {device_of(setup, OPTIMIZER), device_of(setup, PARAM)}:
         message = "has an effect with NVMe offloading only."
-        yield warning(("aio",), "no-effect", message, "Remove it, or offload to nvme.")
+        yield warning(("aio",), Code.NO_EFFECT, message, "Remove it, or offload to nvme.")
 
 
 def _client(setup: Setup) -> Iterator[Note]:
@@ -109,4 +117,4 @@ def _client(setup: Setup) -> Iterator[Note]:
         remark = advice if setup.section("optimizer") else warning
         message = "DeepSpeed refuses to start if the script passes an optimizer of torch.optim to deepspeed.initialize."
         fix = "Let the configuration's optimizer be made, or write zero_force_ds_cpu_optimizer: false."
-        yield remark((ZERO, OPTIMIZER), "client-optimizer", message, fix)
+        yield remark((ZERO, OPTIMIZER), Code.SCRIPT_OPTIMIZER, message, fix)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.status import Batch, Finding, Level
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.advice import advice_notes
@@ -17,15 +18,14 @@ from deepspeed_operator.dsconfig.misspelt import misspelt
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, advice, warning
 from deepspeed_operator.dsconfig.parallelism import Division, ParallelDegrees, divide, worlds
 from deepspeed_operator.dsconfig.schema import Schema, schema_of
-from deepspeed_operator.dsconfig.sections import IGNORED_KEY, MISSPELT, Reading
+from deepspeed_operator.dsconfig.sections import Reading
 from deepspeed_operator.dsconfig.setup import Setup
-from deepspeed_operator.dsconfig.strict import UNKNOWN_KEY
 from deepspeed_operator.dsconfig.versions import SUPPORTED, judge_of, numbers_of, ranges
 from deepspeed_operator.dsconfig.wrong_conditions import RunCase
 from deepspeed_operator.dsconfig.wrong_results import wrong_result_notes
 
 _ORDER: Final = list(Level)
-_OF_VALUES: Final = frozenset({"loose-type", "auto-left"})  # remarks on what DeepSpeed takes a value for
+_OF_VALUES: Final = frozenset({Code.LOOSE_TYPE, Code.AUTO_UNFILLED})  # remarks on what DeepSpeed takes a value for
 ELASTICITY: Final = "elasticity"
 
 
@@ -108,7 +108,7 @@ def validate(config: Mapping[str, Any], circumstances: JudgementContext) -> Vers
     if not judge_version.remark:
         return verdict
     fix = "Compare the release notes of the two, or use a version that is known here."
-    remark = advice((), "judged-as", judge_version.remark, fix)
+    remark = advice((), Code.JUDGED_AS, judge_version.remark, fix)
     return _with(verdict, (*verdict.notes, remark, *_since(config, judge_version.version, circumstances.version)))
 
 
@@ -119,13 +119,13 @@ def _since(config: Mapping[str, Any], judged_as: str, declared: str | None) -> I
     for step in steps(dict(config), judged_as, declared or judged_as):
         if step.kind in {Kind.DEFAULT, Kind.BEHAVIOUR}:
             path = tuple(step.path.split(".")) if step.path else ()
-            yield advice(path, "changed-since", f"since DeepSpeed {step.since}, {step.message}", step.fix)
+            yield advice(path, Code.CHANGED_DEFAULT, f"since DeepSpeed {step.since}, {step.message}", step.fix)
 
 
 def _as_meant(schema: Schema, config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
     """Judge by one version's schema; beside an error about a misspelt key, all else as if it were spelt right."""
     verdict = validate_for(schema, config, circumstances)
-    errors = [note for note in verdict.notes if note.rule == MISSPELT]
+    errors = [note for note in verdict.notes if note.code is Code.MISSPELT_KEY]
     if not errors:
         return verdict
     names = {note.path[0]: misspelt(schema, config, str(note.path[0])) or "" for note in errors}
@@ -167,9 +167,9 @@ def _in_any_world(config: Mapping[str, Any], circumstances: JudgementContext) ->
     """Say what holds whatever the world: in that of one rank, and in those that the configuration's sizes fit into."""
     sizes = worlds(config, circumstances.parallelism)
     verdicts = [validate(config, replace(circumstances, world=size)) for size in sizes]
-    places = [{(note.path, note.rule, note.level) for note in each.notes} for each in verdicts]
+    places = [{(note.path, note.code, note.level) for note in each.notes} for each in verdicts]
     common = places[0].intersection(*places[1:])
-    notes = (note for note in verdicts[0].notes if (note.path, note.rule, note.level) in common)
+    notes = (note for note in verdicts[0].notes if (note.path, note.code, note.level) in common)
     return VersionVerdict(tuple(notes), None, Division(None, None), verdicts[0].version)
 
 
@@ -177,7 +177,8 @@ def _batch(schema: Schema, config: Mapping[str, Any], division: Division) -> Der
     if ELASTICITY not in schema.removed and object_at(config.get(ELASTICITY)).get("enabled"):
         message = "elastic training computes the batch sizes when it starts; they are not computed here."
         return Derived(
-            None, [warning((ELASTICITY,), ELASTICITY, message, "Newer versions of DeepSpeed have removed it.")]
+            None,
+            [warning((ELASTICITY,), Code.ELASTIC_TRAINING, message, "Newer versions of DeepSpeed have removed it.")],
         )
     if division.divisor is None:
         return Derived(None)
@@ -187,7 +188,7 @@ def _batch(schema: Schema, config: Mapping[str, Any], division: Division) -> Der
 def _of_a_pipeline(note: Note) -> Note:
     """Pipeline parallelism is the script's: the section says nothing about it."""
     hint = " If the script runs a pipeline, declare spec.parallelism.pipeline."
-    return replace(note, fix=note.fix + hint) if note.rule == "batch" else note
+    return replace(note, fix=note.fix + hint) if note.code is Code.BATCH_SIZE else note
 
 
 def _by_all(config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
@@ -197,7 +198,7 @@ def _by_all(config: Mapping[str, Any], circumstances: JudgementContext) -> Versi
     saying: dict[tuple[object, ...], tuple[Note, set[str]]] = {}
     for verdict in verdicts:
         for note in verdict.notes:
-            saying.setdefault((note.level, note.path, note.rule), (note, set()))[1].add(verdict.version)
+            saying.setdefault((note.level, note.path, note.code), (note, set()))[1].add(verdict.version)
     notes = [_for_versions(note, versions) for note, versions in saying.values()]
     if all(verdict.refused for verdict in verdicts) and not any(note.level is Level.ERROR for note in notes):
         # Each refuses it for a reason of its own.
@@ -215,15 +216,15 @@ def _for_versions(note: Note, versions: set[str]) -> Note:
 
 
 def _unrepeated(notes: Iterable[Note]) -> tuple[Note, ...]:
-    """Keep one note for a rule and place, and no remark about a key beside the refusal of it."""
+    """Keep one note for a code and place, and no remark about a key beside the refusal of it."""
     kept: dict[tuple[object, ...], Note] = {}
     for note in notes:
-        kept.setdefault((note.path, note.rule), note)
-    for path, rule in list(kept):
-        if rule in {MISSPELT, UNKNOWN_KEY}:  # what other versions do with the key is of less weight
-            kept.pop((path, IGNORED_KEY), None)
+        kept.setdefault((note.path, note.code), note)
+    for path, code in list(kept):
+        if code in {Code.MISSPELT_KEY, Code.UNKNOWN_KEY}:  # what other versions do with the key is of less weight
+            kept.pop((path, Code.IGNORED_KEY), None)
     refused = {note.path for note in kept.values() if note.level is Level.ERROR}
-    return tuple(note for note in kept.values() if note.rule not in _OF_VALUES or note.path not in refused)
+    return tuple(note for note in kept.values() if note.code not in _OF_VALUES or note.path not in refused)
 
 
 def _with(verdict: VersionVerdict, notes: tuple[Note, ...]) -> VersionVerdict:

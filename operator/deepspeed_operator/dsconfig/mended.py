@@ -10,13 +10,13 @@ from deepspeed_operator.dsconfig.wrong_results import WRONG_RESULTS
 
 def mended(config: Config, old: str | None, new: str) -> Iterator[Step]:
     """Yield what only the old version trains wrongly, whatever the world. `old` None: the oldest that is known."""
-    left = {(note.path, note.rule) for note in _wrong(config, new)}
+    left = {(note.path, note.code) for note in _wrong(config, new)}
     for note in _wrong(config, old or OLDEST):
-        until = next(row.until for row in WRONG_RESULTS if (row.rule, row.effect) == (note.rule, note.message))
-        if until is not None and (note.path, note.rule) not in left:
+        until = next(row.until for row in WRONG_RESULTS if (row.code, row.effect) == (note.code, note.message))
+        if until is not None and (note.path, note.code) not in left:
             yield Step(Kind.BEHAVIOUR, until, written(note.path), f"no longer so: {note.message}")
 
 
 def _wrong(config: Config, version: str) -> list[Note]:
-    rules = {row.rule for row in WRONG_RESULTS}
-    return [note for note in validate(config, JudgementContext(None, version)).notes if note.rule in rules]
+    codes = {row.code for row in WRONG_RESULTS}
+    return [note for note in validate(config, JudgementContext(None, version)).notes if note.code in codes]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
 
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.finding import Code, advice
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.dsconfig.changes import (
     CHANGES,
     Behaviour,
@@ -104,11 +105,11 @@ def news(config: Config, old: str | None, new: str, where: str = "") -> list[Fin
     """Return what the configuration means in the new version and did not mean in the old one; None: in the oldest."""
     found = [step for step in steps(config, old, new) if step.kind in {Kind.DEFAULT, Kind.BEHAVIOUR}]
     return [
-        Finding(
-            level=Level.ADVICE,
-            path=f"{where}.{step.path}".strip("."),
-            message=f"since DeepSpeed {step.since}, {step.message}",
-            fix=step.fix,
+        advice(
+            f"{where}.{step.path}".strip("."),
+            Code.CHANGED_DEFAULT,
+            f"since DeepSpeed {step.since}, {step.message}",
+            step.fix,
         )
         for step in found
     ]

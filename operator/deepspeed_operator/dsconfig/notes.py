@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.status import Finding, Level
 
 Path = tuple[str | int, ...]
@@ -18,29 +19,30 @@ class CheckPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A finding without where the configuration stands; with the same `rule` and `path` versions say the same."""
+    """A finding without where the configuration stands; with the same `code` and `path` versions say the same."""
 
     level: Level
     path: Path
-    rule: str
+    code: Code
     message: str
     fix: str = ""
     phase: CheckPhase = CheckPhase.CONFIG
 
     def finding(self, where: str) -> Finding:
-        return Finding(level=self.level, path=written(self.path, where), message=self.message, fix=self.fix)
+        where = written(self.path, where)
+        return Finding(level=self.level, code=self.code, path=where, message=self.message, fix=self.fix)
 
 
-def error(path: Path, rule: str, message: str, fix: str, phase: CheckPhase = CheckPhase.CONFIG) -> Note:
-    return Note(Level.ERROR, path, rule, message, fix, phase)
+def error(path: Path, code: Code, message: str, fix: str, phase: CheckPhase = CheckPhase.CONFIG) -> Note:
+    return Note(Level.ERROR, path, code, message, fix, phase)
 
 
-def warning(path: Path, rule: str, message: str, fix: str) -> Note:
-    return Note(Level.WARNING, path, rule, message, fix, CheckPhase.SILENT)
+def warning(path: Path, code: Code, message: str, fix: str) -> Note:
+    return Note(Level.WARNING, path, code, message, fix, CheckPhase.SILENT)
 
 
-def advice(path: Path, rule: str, message: str, fix: str) -> Note:
-    return Note(Level.ADVICE, path, rule, message, fix, CheckPhase.SILENT)
+def advice(path: Path, code: Code, message: str, fix: str) -> Note:
+    return Note(Level.ADVICE, path, code, message, fix, CheckPhase.SILENT)
 
 
 def written(path: Path, where: str = "") -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
@@ -46,8 +47,8 @@ def _of_deepspeed(setup: Setup) -> str | None:
     return None if name in _ADAMS and object_at(setup.config, "optimizer", "params").get("torch_adam") else name
 
 
-def _refused(path: Path, rule: str, message: str, fix: str) -> Note:
-    return error((ZERO, *path), rule, message, fix, CheckPhase.ENGINE)
+def _refused(path: Path, code: Code, message: str, fix: str) -> Note:
+    return error((ZERO, *path), code, message, fix, CheckPhase.ENGINE)
 
 
 def _nvme(setup: Setup) -> Iterator[Note]:
@@ -58,10 +59,14 @@ def _nvme(setup: Setup) -> Iterator[Note]:
         if setup.stage < ZeroStage.PARAMETERS:
             if section == OPTIMIZER:
                 message = f"nvme works at ZeRO stage 3 only: at stage {setup.stage} it offloads to the CPU instead."
-                yield warning((ZERO, section, "device"), "nvme", message, "Write device: cpu, or stage: 3.")
+                yield warning(
+                    (ZERO, section, "device"), Code.NVME_BELOW_STAGE_3, message, "Write device: cpu, or stage: 3."
+                )
         elif values.get("nvme_path") is None:
             message = "is missing: NVMe offloading needs a path, and fails without one when the engine starts."
-            yield _refused((section, "nvme_path"), "missing", message, "Write nvme_path: /a/directory/on/the/drive.")
+            yield _refused(
+                (section, "nvme_path"), Code.MISSING_KEY, message, "Write nvme_path: /a/directory/on/the/drive."
+            )
 
 
 def _super_offload(setup: Setup) -> Iterator[Note]:
@@ -71,13 +76,13 @@ def _super_offload(setup: Setup) -> Iterator[Note]:
     path: Path = (OPTIMIZER, "super_offload")
     if setup.stage < ZeroStage.PARAMETERS:
         message = f"works at ZeRO stage 3 only: at stage {setup.stage} it is silently ignored."
-        yield warning((ZERO, *path), "stage", message, "Remove it, or write stage: 3.")
+        yield warning((ZERO, *path), Code.ZERO_STAGE, message, "Remove it, or write stage: 3.")
     elif setup.accelerator not in {None, "cuda"}:
         message = f"SuperOffload only supports NVIDIA GPUs, and the accelerator is {setup.accelerator}."
-        yield _refused(path, "device", message, "Remove it.")
+        yield _refused(path, Code.UNSUPPORTED_ACCELERATOR, message, "Remove it.")
     elif not uses_cpu_optimizer(setup) and setup.zero.get("zenflow") is None:
         message = "SuperOffload works with the CPU's Adam only, and the optimizer is not offloaded."
-        yield _refused(path, "offload", message, "Write device: cpu, or remove super_offload.")
+        yield _refused(path, Code.NEEDS_OFFLOAD, message, "Write device: cpu, or remove super_offload.")
 
 
 def _on_the_host_for_nothing(setup: Setup) -> Iterator[Note]:
@@ -89,7 +94,7 @@ def _on_the_host_for_nothing(setup: Setup) -> Iterator[Note]:
     if on_host or name not in _ON_THE_HOST or not uses_cpu_optimizer(setup):
         return
     message = f"at stage 0 {name} steps on the CPU, and the parameters stay on the device: the first step fails."
-    yield _refused((OPTIMIZER,), "stage", message, "Remove it, or write stage: 1 or more.")
+    yield _refused((OPTIMIZER,), Code.ZERO_STAGE, message, "Remove it, or write stage: 1 or more.")
 
 
 def _zenflow(setup: Setup) -> Iterator[Note]:
@@ -98,13 +103,19 @@ def _zenflow(setup: Setup) -> Iterator[Note]:
         return
     if device_of(setup, OPTIMIZER) != "cpu":
         fix = f"Write {OPTIMIZER}: {{device: cpu}}, or remove zenflow."
-        yield _refused(("zenflow",), "offload", "ZenFlow must be used with the optimizer offloaded to the CPU.", fix)
+        yield _refused(
+            ("zenflow",), Code.NEEDS_OFFLOAD, "ZenFlow must be used with the optimizer offloaded to the CPU.", fix
+        )
     elif setup.schema.numbers < _ZENFLOW_IS_TESTED and not setup.plain("zero_allow_untested_optimizer"):
         message = "this version refuses ZenFlow's optimizer as untested with ZeRO unless told otherwise."
-        yield _refused(("zenflow",), "untested", message, "Write zero_allow_untested_optimizer: true, too.")
+        yield _refused(
+            ("zenflow",), Code.UNTESTED_OPTIMIZER, message, "Write zero_allow_untested_optimizer: true, too."
+        )
     elif setup.section("optimizer").get("params") is None:
         message = "ZenFlow makes its optimizer from optimizer.params, also where the script passes one of its own."
-        yield _refused(("zenflow",), "params", message, "Write optimizer: {type: AdamW, params: {lr: 1e-4}}.")
+        yield _refused(
+            ("zenflow",), Code.ZENFLOW_PARAMS, message, "Write optimizer: {type: AdamW, params: {lr: 1e-4}}."
+        )
 
 
 def _intervals(setup: Setup) -> Iterator[Note]:
@@ -115,14 +126,18 @@ def _intervals(setup: Setup) -> Iterator[Note]:
     strategy, interval = values.get("select_strategy") or "auto", values.get("select_interval") or "auto"
     if strategy == "auto" and isinstance(interval, int):
         message = 'a number is refused with select_strategy "auto".'
-        yield _refused(("zenflow", "select_interval"), "strategy", message, 'Write select_strategy: "step", too.')
+        yield _refused(
+            ("zenflow", "select_interval"), Code.ZENFLOW_INTERVAL, message, 'Write select_strategy: "step", too.'
+        )
     if strategy != "auto" and isinstance(interval, str):
         message = f"select_strategy {strategy} needs a number."
-        yield _refused(("zenflow", "select_interval"), "strategy", message, "Write a number of steps or epochs.")
+        yield _refused(
+            ("zenflow", "select_interval"), Code.ZENFLOW_INTERVAL, message, "Write a number of steps or epochs."
+        )
     update = values.get("update_interval")
     if strategy == "step" and isinstance(interval, int) and isinstance(update, int) and 0 < interval < update:
         message = f"{interval} is less than update_interval, which is {update}."
-        yield _refused(("zenflow", "select_interval"), "range", message, f"Write {update} or more.")
+        yield _refused(("zenflow", "select_interval"), Code.OUT_OF_RANGE, message, f"Write {update} or more.")
 
 
 def _grad_norm(setup: Setup) -> Iterator[Note]:
@@ -132,15 +147,17 @@ def _grad_norm(setup: Setup) -> Iterator[Note]:
     sums_apart = setup.stage == 1 and setup.bf16 and setup.accumulates_in_fp32 and not uses_cpu_optimizer(setup)
     if sums_apart and setup.schema.starts_refusing("norm_of_fp32_sums"):
         message = "false does not work at ZeRO stage 1 in bf16 with gradients added up in fp32."
-        yield _refused(path, "dtype", message, "Remove it, or remove data_types.grad_accum_dtype.")
+        yield _refused(path, Code.DTYPE_MISMATCH, message, "Remove it, or remove data_types.grad_accum_dtype.")
     if setup.plain("gradient_clipping"):
         clipping = setup.plain("gradient_clipping")
         message = f"false needs gradient_clipping 0, and it is {clipping}."
-        yield _refused(path, "clipping", message, "Write gradient_clipping: 0, or remove it.")
+        yield _refused(path, Code.GRAD_NORM_AND_CLIPPING, message, "Write gradient_clipping: 0, or remove it.")
     if uses_cpu_optimizer(setup):
-        yield _refused(path, "offload", "false does not work with an offloaded optimizer.", "Remove one of them.")
+        yield _refused(
+            path, Code.NOT_WITH_OFFLOAD, "false does not work with an offloaded optimizer.", "Remove one of them."
+        )
     if setup.zero.get("zenflow") is not None:
-        yield _refused(path, "zenflow", "false does not work with ZenFlow.", "Remove one of them.")
+        yield _refused(path, Code.NOT_WITH_ZENFLOW, "false does not work with ZenFlow.", "Remove one of them.")
 
 
 def _master_weights(setup: Setup) -> Iterator[Note]:
@@ -157,14 +174,14 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
         if setup.on(section, key) and not on_host:
             message = f"needs {ZERO}.{OPTIMIZER} with an Adam optimizer."
             fix = f"Write {ZERO}.{OPTIMIZER}: {{device: cpu}} and optimizer.type: AdamW, or remove it."
-            yield error((section, key), "offload", message, fix, CheckPhase.ENGINE)
+            yield error((section, key), Code.NEEDS_OFFLOAD, message, fix, CheckPhase.ENGINE)
 
 
 def _hierarchy(setup: Setup) -> Iterator[Note]:
     shard: int = setup.value(ZERO, "mics_shard_size") or -1
     if setup.stage == ZeroStage.PARAMETERS and shard > 0 and setup.world % shard:
         message = f"the world's {plural(setup.world, 'rank')} cannot be divided by {shard}."
-        yield _refused(("mics_shard_size",), "indivisible", message, "Write a number that divides the ranks.")
+        yield _refused(("mics_shard_size",), Code.INDIVISIBLE_RANKS, message, "Write a number that divides the ranks.")
     size: int = setup.value(ZERO, "zero_hpz_partition_size") or 1
     if setup.stage < ZeroStage.PARAMETERS or size <= 1:
         return
@@ -172,20 +189,20 @@ def _hierarchy(setup: Setup) -> Iterator[Note]:
     if setup.section("optimizer").get("type") is None:
         message = "DeepSpeed ends in an AttributeError while it starts if the script passes no optimizer, to evaluate."
         fix = "Write an optimizer, pass one to deepspeed.initialize, or remove it."
-        yield warning((ZERO, *path), "client-optimizer", message, fix)
+        yield warning((ZERO, *path), Code.SCRIPT_OPTIMIZER, message, fix)
     if size > setup.world:
         message = f"{size} is more than the world's {plural(setup.world, 'rank')}: DeepSpeed takes {setup.world}."
-        yield warning((ZERO, *path), "clamped", message, f"Write {setup.world} or less.")
+        yield warning((ZERO, *path), Code.PARTITION_EXCEEDS_WORLD, message, f"Write {setup.world} or less.")
     elif setup.world % size:
         message = f"the world's {plural(setup.world, 'rank')} cannot be divided by {size}."
-        yield _refused(path, "indivisible", message, "Write the number of ranks on a node.")
+        yield _refused(path, Code.INDIVISIBLE_RANKS, message, "Write the number of ranks on a node.")
 
 
 def _leftovers(setup: Setup) -> Iterator[Note]:
     if setup.on(ZERO, "legacy_stage1"):
         message = "the old ZeRO stage 1 has been removed: DeepSpeed raises an exception."
-        yield _refused(("legacy_stage1",), "removed", message, "Remove it.")
+        yield _refused(("legacy_stage1",), Code.REMOVED_KEY, message, "Remove it.")
     bucket = setup.value(ZERO, "allgather_bucket_size")
     if setup.stage < ZeroStage.PARAMETERS and isinstance(bucket, int) and bucket % 2:
         message = f"must be even at ZeRO stages 1 and 2, and is {bucket}."
-        yield _refused(("allgather_bucket_size",), "range", message, f"Write {bucket + 1}.")
+        yield _refused(("allgather_bucket_size",), Code.OUT_OF_RANGE, message, f"Write {bucket + 1}.")

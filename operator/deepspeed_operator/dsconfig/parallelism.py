@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.kinds import is_digits
@@ -98,7 +99,9 @@ def worlds(config: Mapping[str, Any], declared: ParallelDegrees) -> tuple[int, .
 def _agreed(notes: list[Note], configured: int | None, declared: int | None, path: Path, name: str) -> int:
     if configured is not None and declared is not None and configured != declared:
         message = f"{configured} contradicts spec.parallelism.{name}, which is {declared}."
-        notes.append(error(path, "contradiction", message, f"Write the same number in both, or leave {name} out."))
+        notes.append(
+            error(path, Code.CONTRADICTORY_SIZES, message, f"Write the same number in both, or leave {name} out.")
+        )
     return configured or declared or 1
 
 
@@ -132,7 +135,7 @@ def _sequence(schema: Schema, config: Mapping[str, Any], notes: list[Note]) -> i
         "DeepSpeed then computes batch sizes for one rank, without a word" if quietly else "DeepSpeed divides by it"
     )
     message = f"must be a whole number above 0, not {quoted(size)}: {consequence}."
-    notes.append(error((SEQUENCE,), "sequence-size", message, f"Write {SEQUENCE}: 2, for example, or remove it."))
+    notes.append(error((SEQUENCE,), Code.SEQUENCE_SIZE, message, f"Write {SEQUENCE}: 2, for example, or remove it."))
     return None
 
 
@@ -145,14 +148,14 @@ def _indivisible(path: Path, world: int, sizes: Mapping[str, int]) -> Note:
     factors = " × ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
     message = f"the world's {plural(world, 'rank')} cannot be divided by {factors}."
     fix = "Choose nodes × slotsPerNode as a multiple of that product."
-    return error(path, "indivisible", message, fix, CheckPhase.ENGINE)
+    return error(path, Code.INDIVISIBLE_RANKS, message, fix, CheckPhase.ENGINE)
 
 
 def _part_of_a_rank(world: int, size: int) -> Note:
     message = (
         f"the world's {plural(world, 'rank')} cannot be divided by {size}: DeepSpeed computes with a part of a rank."
     )
-    return error((SEQUENCE,), "part-of-a-rank", message, "Choose a size that divides nodes × slotsPerNode.")
+    return error((SEQUENCE,), Code.INDIVISIBLE_SEQUENCE, message, "Choose a size that divides nodes × slotsPerNode.")
 
 
 def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
@@ -160,7 +163,13 @@ def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
     if DATA in config and type(sequence) is int and not (type(data) is int and data > 0):
         message = f"must be a whole number above 0, not {quoted(data)}: DeepSpeed makes a mesh of it."
         return [
-            error((DATA,), "type", message, f"Write {DATA}: {max(world // max(sequence, 1), 1)}.", CheckPhase.ENGINE)
+            error(
+                (DATA,),
+                Code.INVALID_VALUE,
+                message,
+                f"Write {DATA}: {max(world // max(sequence, 1), 1)}.",
+                CheckPhase.ENGINE,
+            )
         ]
     if type(data) is not int or type(sequence) is not int or data * sequence == world:
         return []
@@ -170,19 +179,19 @@ def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
         if sequence > 0 and world % sequence == 0
         else "Write sizes that multiply."
     )
-    return [error((DATA,), "mesh", message, fix, CheckPhase.ENGINE)]
+    return [error((DATA,), Code.MESH_SIZE, message, fix, CheckPhase.ENGINE)]
 
 
 def _experts(ranks: int, expert: int, config: Mapping[str, Any]) -> Note:
     path: Path = ("expert_parallel", "autoep_size") if _auto_expert(config) else ()
     message = f"experts over {expert} ranks do not fit into {plural(ranks, 'rank')}."
-    return error(path, "indivisible", message, "Choose a size that divides the ranks.", CheckPhase.ENGINE)
+    return error(path, Code.INDIVISIBLE_RANKS, message, "Choose a size that divides the ranks.", CheckPhase.ENGINE)
 
 
 def _sequence_alone(size: int, world: int) -> Note:
     return warning(
         (SEQUENCE,),
-        "sequence-alone",
+        Code.SEQUENCE_SIZE_ALONE,
         f"alone, it divides the batch sizes by {size}, while DeepSpeed's engine and its data loader still treat all "
         f"{plural(world, 'rank')} as data-parallel ones.",
         f"Give {DATA} too, or declare spec.parallelism.sequence where the script splits sequences itself.",

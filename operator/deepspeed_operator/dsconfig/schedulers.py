@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.nearest import NearNames, nearest
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
@@ -32,19 +33,23 @@ def scheduler_notes(setup: Setup) -> Iterator[Note]:
     if name is None:
         return
     if not isinstance(name, str):
-        yield _refused(("type",), "type", f"must be text, not {quoted(name)}.", "Write WarmupLR, for example.")
+        yield _refused(
+            ("type",), Code.INVALID_VALUE, f"must be text, not {quoted(name)}.", "Write WarmupLR, for example."
+        )
         return
     if name not in setup.schema.schedulers and name not in setup.schema.torch_schedulers:
         others = setup.schema.torch_schedulers if wrapper(setup) is None else frozenset[str]()
         close = nearest(name, setup.schema.schedulers | others)
         message = f"DeepSpeed does not recognize the scheduler {quoted(name)}, nor does torch.optim.lr_scheduler."
-        yield _refused(("type",), "scheduler", message, f"Write {close}." if close else "Write WarmupLR, for example.")
+        yield _refused(
+            ("type",), Code.UNKNOWN_SCHEDULER, message, f"Write {close}." if close else "Write WarmupLR, for example."
+        )
         return
     parameters: Any = section.get("params")
     if not isinstance(parameters, dict):
         wrong = "is missing" if parameters is None else f"must be an object {{…}}, not {quoted(parameters)}"
         message = f"{wrong}: DeepSpeed passes it on as arguments, and fails without it."
-        yield _refused(("params",), "missing", message, "Write params: {…}.")
+        yield _refused(("params",), Code.MISSING_KEY, message, "Write params: {…}.")
         return
     given = cast(Mapping[str, Any], parameters)
     if name in setup.schema.schedulers:
@@ -59,10 +64,10 @@ def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Itera
         if key not in accepted:
             close = near.nearest(key, accepted)
             message = f"{name} has no such parameter: it fails when the engine starts."
-            yield _refused(("params", key), "unknown-key", message, f"Write {close}." if close else f"Remove {key}.")
+            yield _refused(("params", key), Code.UNKNOWN_KEY, message, f"Write {close}." if close else f"Remove {key}.")
     for key in _REQUIRED.get(name, ()):
         if key not in parameters:
-            yield _refused(("params", key), "missing", f"is missing, and {name} needs it.", f"Write {key}.")
+            yield _refused(("params", key), Code.MISSING_KEY, f"is missing, and {name} needs it.", f"Write {key}.")
     yield from _texts(name, parameters)
     checked = setup.schema.starts_refusing("warmup_num_steps")
     for key, (words, kind) in _ABOVE_0.items():
@@ -71,7 +76,7 @@ def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Itera
         wrong = divides or (checked and not (isinstance(value, kind) and value > 0))
         if key in accepted and value != AUTO and wrong:
             message = f"must be {words} above 0, not {quoted(value)}."
-            yield _refused(("params", key), "type", message, f"Write {key}: 1000, for example.")
+            yield _refused(("params", key), Code.INVALID_VALUE, message, f"Write {key}: 1000, for example.")
 
 
 def _texts(name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:
@@ -82,11 +87,11 @@ def _texts(name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:
         path: Path = ("params", key)
         if key != _TYPE:
             fix = "Write it without quotes." if type(value) is str else "Write a number."
-            yield _refused(path, "type", f"must be a number, not {quoted(value)}.", fix)
+            yield _refused(path, Code.INVALID_VALUE, f"must be a number, not {quoted(value)}.", fix)
         elif value not in _TYPES:
             message = f"{name} knows {' and '.join(_TYPES)}: {quoted(value)} quietly becomes {_TYPES[0]}."
-            yield warning(("scheduler", *path), "no-effect", message, f"Write {_TYPES[0]} or {_TYPES[1]}.")
+            yield warning(("scheduler", *path), Code.NO_EFFECT, message, f"Write {_TYPES[0]} or {_TYPES[1]}.")
 
 
-def _refused(path: Path, rule: str, message: str, fix: str) -> Note:
-    return error(("scheduler", *path), rule, message, fix, CheckPhase.ENGINE)
+def _refused(path: Path, code: Code, message: str, fix: str) -> Note:
+    return error(("scheduler", *path), code, message, fix, CheckPhase.ENGINE)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.auto import FILLED
 from deepspeed_operator.dsconfig.batch import AUTO
@@ -19,8 +20,6 @@ from deepspeed_operator.dsconfig.wording import quoted
 
 Values = Mapping[str, Any]
 
-MISSPELT: Final = "misspelt"
-IGNORED_KEY: Final = "ignored-key"
 # Their keys are arguments of an optimizer or a scheduler, or names of the user's.
 _PIPELINE: Final = "pipeline"
 _ZERO, _BUCKET, _OLD_BUCKET = "zero_optimization", "allgather_bucket_size", "allgather_size"
@@ -64,7 +63,7 @@ class Reading:
             elif key not in section.keys:
                 self._unknown(name, here)
             elif self._unread(here):
-                self.notes.append(warning(here, IGNORED_KEY, _UNREAD[written(here)], f"Remove {key}."))
+                self.notes.append(warning(here, Code.IGNORED_KEY, _UNREAD[written(here)], f"Remove {key}."))
             else:
                 self._judge(section.keys[key], here, value, enabled, needed)
 
@@ -112,7 +111,7 @@ class Reading:
     def _removed(self, path: Path) -> Note:
         said = self.schema.removed[written(path)].strip()
         message = f"DeepSpeed refuses this key, whatever its value: {said}"
-        return error(path, "removed", message, f"Remove {path[-1]}.")
+        return error(path, Code.REMOVED_KEY, message, f"Remove {path[-1]}.")
 
     def _unknown(self, section: str, path: Path) -> None:
         if section in _OPEN:
@@ -123,17 +122,17 @@ class Reading:
         if meant is not None:
             message = f"DeepSpeed does not read this key, and would train without {meant}, which it is nearest to."
             fix = f"Write {meant}. If it is a key of your own program, rename it."
-            self.notes.append(Note(Level.ERROR, path, MISSPELT, message, fix, CheckPhase.SILENT))
+            self.notes.append(Note(Level.ERROR, path, Code.MISSPELT_KEY, message, fix, CheckPhase.SILENT))
             return
         hint, fix = misplaced_or_nearest(self.schema, section, str(path[-1]), self.near)
         message = f"DeepSpeed does not read this key: it is silently ignored{hint}."
-        self.notes.append(warning(path, IGNORED_KEY, message, fix or f"Remove {path[-1]}, or check its name."))
+        self.notes.append(warning(path, Code.IGNORED_KEY, message, fix or f"Remove {path[-1]}, or check its name."))
 
     def _require(self, section: Section, path: Path, values: Values, enabled: bool, needed: bool) -> None:
         contexts = ["", *(["enabled"] if enabled else []), *(["needed"] if needed else [])]
         missing = {key for context in contexts for key in section.requires.get(context, ()) if key not in values}
         self.notes += [
-            error((*path, key), "missing", f"is missing, and {written(path)} needs it.", f"Write {key}.")
+            error((*path, key), Code.MISSING_KEY, f"is missing, and {written(path)} needs it.", f"Write {key}.")
             for key in sorted(missing)
         ]
 
@@ -147,7 +146,7 @@ def _refused(entry: Key, path: Path, value: object, refused: str, near: NearName
     if meant is not None and kind_of(meant) in refused:
         meant = None
     message = f"must be {OBJECT if is_section else words}, not {quoted(value)}."
-    return error(path, "type", message, written_instead(path[-1], meant, entry.default))
+    return error(path, Code.INVALID_VALUE, message, written_instead(path[-1], meant, entry.default))
 
 
 def _texts(entry: Key, path: Path, value: str) -> Iterator[Note]:
@@ -164,7 +163,7 @@ def _texts(entry: Key, path: Path, value: str) -> Iterator[Note]:
         meant = intended(entry.default_type, value)
         chosen = f"{quoted(entry.default)}, for example" if meant is None else quoted(meant)
         fix = f"Write {path[-1]}: {chosen}, without quotes."
-    yield warning(path, "loose-type", message, fix)
+    yield warning(path, Code.LOOSE_TYPE, message, fix)
 
 
 def _object(value: object) -> Values | None:

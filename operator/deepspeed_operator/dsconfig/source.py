@@ -3,7 +3,8 @@
 import json
 from typing import Any, Final
 
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.finding import Code, advice, error, warning
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.dsconfig.hjson import PYTHONIC, parse_hjson
 from deepspeed_operator.dsconfig.tree import Document, Problem, Text, Unreadable, path_at, plain
 
@@ -16,14 +17,21 @@ def parse_config(text: str, where: str = "spec.dsConfigFrom") -> Config | list[F
     lines = Text(text)
     try:
         document = parse_hjson(text)
-    except Unreadable as error:
-        position = f", {_at(lines, error.position)}" if error.position is not None else ""
-        return [_error(where, f"cannot be read as JSON: {error.message}{position}.", error.fix)]
+    except Unreadable as problem:
+        position = f", {_at(lines, problem.position)}" if problem.position is not None else ""
+        return [error(where, Code.INVALID_TEXT, f"cannot be read as JSON: {problem.message}{position}.", problem.fix)]
     if not text.strip():
-        return [_error(where, "the configuration is empty.", "Begin with { and end with }.")]
+        return [error(where, Code.INVALID_TEXT, "the configuration is empty.", "Begin with { and end with }.")]
     if document.root.members is None:
         kind = "a list" if document.root.items is not None else "a single value"
-        return [_error(where, f"the configuration must be an object, not {kind}.", "Begin with { and end with }.")]
+        return [
+            error(
+                where,
+                Code.INVALID_TEXT,
+                f"the configuration must be an object, not {kind}.",
+                "Begin with { and end with }.",
+            )
+        ]
     if document.problems:
         return [_finding(document, problem, lines, where) for problem in document.problems]
     return plain(document.root)
@@ -33,13 +41,13 @@ def format_findings(text: str, where: str, *, framework: bool = False) -> list[F
     """Say whom else than DeepSpeed the text will not please; `framework`: one of them is known to read it."""
     try:
         json.loads(text)
-    except json.JSONDecodeError as error:
-        position, what, fix = _unplain(text, error.pos)
+    except json.JSONDecodeError as problem:
+        position, what, fix = _unplain(text, problem.pos)
         path = path_at(parse_hjson(text).root, position)
         at = _at(Text(text), position)
         message = f"not plain JSON ({what}, {at}): DeepSpeed reads it, but {_OTHERS} do not."
-        level = Level.WARNING if framework else Level.ADVICE
-        return [Finding(level=level, path=f"{where}.{path}".strip(".") if path else where, message=message, fix=fix)]
+        remark = warning if framework else advice
+        return [remark(f"{where}.{path}".strip(".") if path else where, Code.NOT_PLAIN_JSON, message, fix)]
     except (ValueError, RecursionError):
         return []  # a number of more digits than Python reads, which is told elsewhere
     return []
@@ -68,13 +76,9 @@ def _finding(document: Document, problem: Problem, lines: Text, where: str) -> F
     path = path_at(document.root, problem.spans[-1][0])
     places = " and ".join(_at(lines, start) for start, _ in problem.spans)
     message = f"{problem.message.removesuffix('.')} ({places})."
-    return _error(f"{where}.{path}" if path else where, message, problem.fix)
+    return error(f"{where}.{path}" if path else where, Code.INVALID_TEXT, message, problem.fix)
 
 
 def _at(lines: Text, position: int) -> str:
     line, column = lines.place(position)
     return f"line {line + 1}, column {column + 1}"
-
-
-def _error(where: str, message: str, fix: str) -> Finding:
-    return Finding(level=Level.ERROR, path=where, message=message, fix=fix)

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import ValidationError
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.dsconfig.intent import intended, type_of, written_instead
 from deepspeed_operator.dsconfig.nearest import NearNames, misplaced_or_nearest, nearest_choice
 from deepspeed_operator.dsconfig.notation import model_in, parts
@@ -18,7 +19,6 @@ from deepspeed_operator.dsconfig.wording import quoted
 Values = Mapping[str, Any]
 Coerced = dict[str, Any]
 
-UNKNOWN_KEY: Final = "unknown-key"
 _STAGE_3: Final = 3
 
 
@@ -70,14 +70,14 @@ def _as_constructed(schema: Schema, model: str, given: Values) -> Coerced:
 def _refusals(
     schema: Schema, model: str, values: Values, path: Path, refusal: ValidationError, *, near: NearNames
 ) -> list[Note]:
-    notes = {(note.path, note.rule): note for note in _field_notes(schema, model, values, path)}
+    notes = {(note.path, note.code): note for note in _field_notes(schema, model, values, path)}
     for line in refusal.errors(include_url=False, include_context=False):
         inner, described, steps = _followed(schema, model, values, line["loc"])
         if line["type"] == "extra_forbidden":
             note = _unknown(schema, inner, (*path, *line["loc"]), values, near)
         else:
             note = _wrong(described, line["input"], (*path, *steps), _default(schema, inner, steps), near)
-        notes.setdefault((note.path, note.rule), note)
+        notes.setdefault((note.path, note.code), note)
     return list(notes.values())
 
 
@@ -107,10 +107,10 @@ def _unknown(schema: Schema, model: str, path: Path, values: Values, near: NearN
     other = schema.models[model]["fields"].get(key, {}).get("alias")
     if other in values:
         message = f"is another name of {other}, which is given too: DeepSpeed refuses both together."
-        return error(path, UNKNOWN_KEY, message, f"Remove {key}.")
+        return error(path, Code.UNKNOWN_KEY, message, f"Remove {key}.")
     hint, fix = misplaced_or_nearest(schema, model, key, near)
     message = f"unknown key{hint}."
-    return error(path, UNKNOWN_KEY, message, fix or f"Remove {key}.")
+    return error(path, Code.UNKNOWN_KEY, message, fix or f"Remove {key}.")
 
 
 def _wrong(described: Any, value: object, path: Path, default: object, near: NearNames) -> Note:
@@ -118,7 +118,7 @@ def _wrong(described: Any, value: object, path: Path, default: object, near: Nea
     if meant is None:
         meant = intended(type_of(described), value)
     message = f"must be {type_words(described)}, not {quoted(value)}."
-    return error(path, "type", message, written_instead(path[-1], meant, default))
+    return error(path, Code.INVALID_VALUE, message, written_instead(path[-1], meant, default))
 
 
 def _default(schema: Schema, model: str, steps: Path) -> object:
@@ -148,7 +148,7 @@ def _checked(schema: Schema, model: str, fields: Coerced, values: Values, path: 
 
 def _loose(text: str, taken: float, path: Path) -> Note:
     message = f"{quoted(text)} is text, which DeepSpeed takes for {quoted(taken)}."
-    return warning(path, "loose-type", message, f"Write {path[-1]}: {quoted(taken)}, without quotes.")
+    return warning(path, Code.LOOSE_TYPE, message, f"Write {path[-1]}: {quoted(taken)}, without quotes.")
 
 
 def _field_notes(schema: Schema, model: str, values: Values, path: Path) -> list[Note]:
@@ -167,12 +167,16 @@ def _deprecated(schema: Schema, model: str, fields: Coerced, present: set[str], 
         field: str = info["deprecated"]
         new = described.get(field, {}).get("alias", field)  # the name in DeepSpeed's documentation
         if info.get("without_effect"):
-            notes.append(warning((*path, name), "no-effect", f"has no effect any more; {new} decides.", f"Use {new}."))
+            notes.append(
+                warning((*path, name), Code.NO_EFFECT, f"has no effect any more; {new} decides.", f"Use {new}.")
+            )
         elif field in present:
             message = f"is the deprecated name of {new}, which is given too: DeepSpeed refuses both together."
-            notes.append(error((*path, name), "deprecated-and-new", message, f"Keep {new} only."))
+            notes.append(error((*path, name), Code.DEPRECATED_AND_NEW_KEY, message, f"Keep {new} only."))
         else:
-            notes.append(warning((*path, name), "deprecated", f"is deprecated: {new} replaced it.", f"Write {new}."))
+            notes.append(
+                warning((*path, name), Code.DEPRECATED_KEY, f"is deprecated: {new} replaced it.", f"Write {new}.")
+            )
             fields[field] = _replaced(field, fields[name])
     return notes
 
@@ -188,7 +192,12 @@ def _dynamic_scale(_schema: Schema, fields: Coerced, path: Path) -> list[Note]:
     if not fields["enabled"] or fields["loss_scale"]:
         return []
     return [
-        error((*path, key), "range", "must be above 0 with dynamic loss scaling (loss_scale 0).", f"Write {key}: 1.")
+        error(
+            (*path, key),
+            Code.OUT_OF_RANGE,
+            "must be above 0 with dynamic loss scaling (loss_scale 0).",
+            f"Write {key}: 1.",
+        )
         for key in ("loss_scale_window", "min_loss_scale")
         if fields[key] is not None and fields[key] <= 0
     ]
@@ -199,7 +208,7 @@ def _grad_norm(schema: Schema, fields: Coerced, path: Path) -> list[Note]:
     if fields["compute_grad_norm"] is not False or (fields["stage"] or 0) in stages:
         return []
     message = f"false works at ZeRO stages {' and '.join(map(str, stages))} only."
-    return [error((*path, "compute_grad_norm"), "stage", message, "Remove it, or use another stage.")]
+    return [error((*path, "compute_grad_norm"), Code.ZERO_STAGE, message, "Remove it, or use another stage.")]
 
 
 def _partial_offload(_schema: Schema, fields: Coerced, path: Path) -> list[Note]:
@@ -208,7 +217,7 @@ def _partial_offload(_schema: Schema, fields: Coerced, path: Path) -> list[Note]
     if ratio is None or ratio >= 1 or fields["stage"] == _STAGE_3:
         return []
     message = "partial offloading (ratio below 1) works at ZeRO stage 3 only."
-    return [error((*path, "offload_optimizer", "ratio"), "stage", message, "Remove ratio, or write stage 3.")]
+    return [error((*path, "offload_optimizer", "ratio"), Code.ZERO_STAGE, message, "Remove ratio, or write stage 3.")]
 
 
 def _zenflow(schema: Schema, fields: Coerced, path: Path) -> list[Note]:
@@ -227,7 +236,7 @@ def _zenflow(schema: Schema, fields: Coerced, path: Path) -> list[Note]:
 
 
 def _one_of(path: Path, key: str, words: str, value: object) -> Note:
-    return error((*path, key), "type", f"must be {words}, not {quoted(value)}.", f"Write {words}.")
+    return error((*path, key), Code.INVALID_VALUE, f"must be {words}, not {quoted(value)}.", f"Write {words}.")
 
 
 def _loss_scale(value: object, path: Path) -> list[Note]:
@@ -235,14 +244,21 @@ def _loss_scale(value: object, path: Path) -> list[Note]:
     if number is not None and not isinstance(value, bool) and math.isfinite(number) and number >= 0:
         return []
     fix = "Write loss_scale: 0 for dynamic scaling."
-    return [error(path, "type", f"must be a number, 0 or more, not {quoted(value)}.", fix)]
+    return [error(path, Code.INVALID_VALUE, f"must be a number, 0 or more, not {quoted(value)}.", fix)]
 
 
 def _whole_scale(value: object, path: Path) -> list[Note]:
     number = _number(value)
     if number is not None and not isinstance(value, bool) and math.isfinite(number):
         return []
-    return [error(path, "type", f"must be a whole number, not {quoted(value)}.", f"Write {path[-1]}: 1, for example.")]
+    return [
+        error(
+            path,
+            Code.INVALID_VALUE,
+            f"must be a whole number, not {quoted(value)}.",
+            f"Write {path[-1]}: 1, for example.",
+        )
+    ]
 
 
 def _number(value: object) -> float | None:

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.dsconfig.nearest import NearNames
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
 from deepspeed_operator.dsconfig.setup import Setup
@@ -46,7 +47,7 @@ def torch_scheduler_notes(setup: Setup, name: str, parameters: Mapping[str, Any]
     if wrapped is not None:
         message = f"with {wrapped} DeepSpeed wraps the optimizer, which {name} refuses: it is not an Optimizer."
         fix = f"Write {OWN}, or make {name} in the script and pass it to deepspeed.initialize."
-        yield _refused(("type",), "wrapped", message, fix)
+        yield _refused(("type",), Code.WRAPPED_OPTIMIZER, message, fix)
         return
     known = _table().classes.get(name)
     if known is None:
@@ -59,19 +60,21 @@ def torch_scheduler_notes(setup: Setup, name: str, parameters: Mapping[str, Any]
             yield _unknown(name, key, near.nearest(key, known["parameters"]))
         elif versions:
             message = f"{name} has no such parameter in PyTorch newer than {versions[-1]}, and fails with it there."
-            yield warning(("scheduler", "params", key), "unknown-key", message, f"Remove {key}.")
+            yield warning(("scheduler", "params", key), Code.UNKNOWN_KEY, message, f"Remove {key}.")
     if name == _PLATEAU:
         message = "DeepSpeed steps it without a metric, and then with the train batch size for one: it sees no plateau."
-        yield warning(("scheduler", "type"), "metric", message, f"Write {OWN}, or step it in the script.")
+        yield warning(
+            ("scheduler", "type"), Code.SCHEDULER_NEEDS_METRIC, message, f"Write {OWN}, or step it in the script."
+        )
 
 
 def _missing(name: str, required: list[str], parameters: Mapping[str, Any]) -> Iterator[Note]:
     for key in required:
         if key in _OBJECTS:
             message = f"{name} needs {_OBJECTS[key]} for {key}, which a configuration cannot hold."
-            yield _refused(("type",), "code", message, f"Write {OWN}, or make {name} in the script.")
+            yield _refused(("type",), Code.SCHEDULER_NEEDS_CODE, message, f"Write {OWN}, or make {name} in the script.")
         elif key not in parameters:
-            yield _refused(("params", key), "missing", f"is missing, and {name} needs it.", f"Write {key}.")
+            yield _refused(("params", key), Code.MISSING_KEY, f"is missing, and {name} needs it.", f"Write {key}.")
 
 
 def _unknown(name: str, key: str, close: str | None) -> Note:
@@ -80,10 +83,10 @@ def _unknown(name: str, key: str, close: str | None) -> Note:
     if close is None:
         message = f"{name} has no such parameter in {tested}, and fails with it."
         fix = f"Remove {key}, unless the image's PyTorch has it."
-        return warning(("scheduler", "params", key), "unknown-key", message, fix)
+        return warning(("scheduler", "params", key), Code.UNKNOWN_KEY, message, fix)
     message = f"{name} has no such parameter in {tested}: the engine fails."
-    return _refused(("params", key), "unknown-key", message, f"Write {close}.")
+    return _refused(("params", key), Code.UNKNOWN_KEY, message, f"Write {close}.")
 
 
-def _refused(path: Path, rule: str, message: str, fix: str) -> Note:
-    return error(("scheduler", *path), rule, message, fix, CheckPhase.ENGINE)
+def _refused(path: Path, code: Code, message: str, fix: str) -> Note:
+    return error(("scheduler", *path), code, message, fix, CheckPhase.ENGINE)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig import wrong_conditions as conditions
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path
@@ -34,7 +35,7 @@ class WrongResult:
     newest version known here is wrong, too. `condition` says `holds` in words. Nothing is trained unless `trains`.
     """
 
-    rule: str
+    code: Code
     since: str
     until: str | None
     path: Path
@@ -63,7 +64,7 @@ _MUON: Final = Reference(7509, "66ad27804", "2025-08-26", mends=False)
 
 WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
     WrongResult(
-        "first-rate", "0.15.0", "0.15.3", _SCHEDULER,
+        Code.FIRST_LEARNING_RATE, "0.15.0", "0.15.3", _SCHEDULER,
         "scheduler WarmupLR, WarmupDecayLR or WarmupCosineLR",
         conditions.starts_at_full_rate,
         "the first step is made at the optimizer's own learning rate: the scheduler sets it after that step only.",
@@ -71,7 +72,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(6597, "85b7469ea", "2024-10-14"),
     ),
     WrongResult(
-        "stale-copy", "0.15.0", "0.18.3", (ZERO, "zero_hpz_partition_size"),
+        Code.STALE_PARAMETERS, "0.15.0", "0.18.3", (ZERO, "zero_hpz_partition_size"),
         "hpZ at stage 3",
         conditions.secondary_copy_stale,
         "after a checkpoint is loaded, or weights into a model made under zero.Init, the first backward passes compute "
@@ -80,7 +81,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7707, "c069ceb30", "2025-12-04"),
     ),
     WrongResult(
-        "stairs", "0.15.0", "0.19.4", ("scheduler", "params"),
+        Code.STAIRS_IGNORED, "0.15.0", "0.19.4", ("scheduler", "params"),
         "scheduler OneCycle with a stair count",
         conditions.stairs_ignored,
         "stair counts change nothing: the learning rate moves at every step.",
@@ -88,7 +89,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(8179, "3169c2dcf", "2026-07-29"),
     ),
     WrongResult(
-        "all-reduce-fetch", "0.15.0", "0.19.4", (ZERO, "stage3_use_all_reduce_for_fetch_params"),
+        Code.ALL_REDUCE_FETCH, "0.15.0", "0.19.4", (ZERO, "stage3_use_all_reduce_for_fetch_params"),
         "stage3_use_all_reduce_for_fetch_params at stage 3, several ranks",
         conditions.fetched_by_all_reduce,
         "where the ranks do not divide a parameter's size, the first elements of the one behind it are computed with "
@@ -97,7 +98,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(8158, "4e3acb1e3", "2026-08-05"),
     ),
     WrongResult(
-        "decay-never", "0.15.0", None, _WARM_UP,
+        Code.DECAY_NEVER_BEGINS, "0.15.0", None, _WARM_UP,
         "scheduler WarmupDecayLR, whose warm-up is as long as total_num_steps or longer",
         conditions.decay_warms_up_throughout,
         "the warm-up takes all of total_num_steps: the learning rate only rises, and is 0 from then on.",
@@ -105,7 +106,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(414, "0e942df00", "2020-09-16", mends=False),
     ),
     WrongResult(
-        "cosine-never", "0.15.0", "0.19.3", _WARM_UP,
+        Code.COSINE_NEVER_BEGINS, "0.15.0", "0.19.3", _WARM_UP,
         "scheduler WarmupCosineLR, whose warm-up is as long as total_num_steps or longer",
         conditions.cosine_warms_up_throughout,
         "the warm-up takes all of total_num_steps: the learning rate only rises. Beyond it, it swings, or where both "
@@ -114,7 +115,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(8142, "2163a0130", "2026-07-14"),
     ),
     WrongResult(
-        "gradients-lost", "0.15.2", "0.19.0", _ACCUMULATION,
+        Code.GRADIENTS_LOST, "0.15.2", "0.19.0", _ACCUMULATION,
         "stage 2 with the optimizer offloaded, more than 2 accumulation steps",
         conditions.middle_gradients_lost,
         "the gradients of all micro steps but the first and the last are lost.",
@@ -122,7 +123,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7967, "9d632f103", "2026-04-11"),
     ),
     WrongResult(
-        "overflow-alone", "0.17.1", "0.18.0", ("fp16", "enabled"),
+        Code.OVERFLOW_NOT_SHARED, "0.17.1", "0.18.0", ("fp16", "enabled"),
         "fp16 at stage 1, several ranks",
         conditions.overflow_seen_alone,
         "ranks do not tell each other of an overflow: one whose part of the gradients overflows skips the step alone, "
@@ -131,7 +132,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7580, "bc9ed477e", "2025-09-23"),
     ),
     WrongResult(
-        "autocast-unscaled", "0.17.2", "0.18.0", ("torch_autocast", "dtype"),
+        Code.UNSCALED_AUTOCAST, "0.17.2", "0.18.0", ("torch_autocast", "dtype"),
         "torch_autocast to fp16 at stage 0",
         conditions.autocast_unscaled,
         "the loss is not scaled at stage 0: small gradients become 0 in fp16.",
@@ -139,7 +140,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7619, "71d077da7", "2025-10-04"),
     ),
     WrongResult(
-        "gradients-overwritten", "0.17.6", "0.18.3", _ACCUMULATION,
+        Code.GRADIENTS_OVERWRITTEN, "0.17.6", "0.18.3", _ACCUMULATION,
         "stage 2 with nothing offloaded, gradient accumulation",
         conditions.gradients_overwritten,
         "each micro step overwrites the gradients of the one before: only the last one's count.",
@@ -147,7 +148,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7665, "53e91a098", "2025-11-19"),
     ),
     WrongResult(
-        "never-steps", "0.17.6", "0.18.2", ("fp16", "enabled"),
+        Code.NEVER_STEPS, "0.17.6", "0.18.2", ("fp16", "enabled"),
         "fp16 at stage 0 with DeepSpeed's own Adam or a 1-bit one",
         conditions.never_steps,
         "at stage 0 no step is ever made: the weights stay as they are.",
@@ -156,7 +157,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         trains=False,
     ),
     WrongResult(
-        "gradients-pile-up", "0.17.6", "0.18.6", ("bf16", "enabled"),
+        Code.GRADIENTS_NOT_CLEARED, "0.17.6", "0.18.6", ("bf16", "enabled"),
         "bf16 at stage 0 with another optimizer than DeepSpeed's own Adam or a Lamb",
         conditions.bf16_gradients_pile_up,
         "gradients are not cleared after a step at stage 0: each step adds to those of all steps before it.",
@@ -164,7 +165,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7839, "1752c2ab6", "2026-02-12"),
     ),
     WrongResult(
-        "muon-is-sgd", "0.17.6", "0.19.7", _OPTIMIZER,
+        Code.MUON_IS_SGD, "0.17.6", "0.19.7", _OPTIMIZER,
         "optimizer Muon at stage 0",
         conditions.muon_without_zero,
         "at stage 0 Muon's matrices are trained by plain SGD, without momentum.",
@@ -172,7 +173,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         _MUON,
     ),
     WrongResult(
-        "muon-is-sgd", "0.17.6", "0.19.7", _OPTIMIZER,
+        Code.MUON_IS_SGD, "0.17.6", "0.19.7", _OPTIMIZER,
         f"optimizer Muon, {_BF16_SUMS}",
         conditions.muon_in_bf16_optimizer,
         "with gradients added up in fp32 at stage 1, Muon's matrices are trained by plain SGD, without momentum.",
@@ -180,7 +181,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         _MUON,
     ),
     WrongResult(
-        "muon-is-sgd", "0.17.6", "0.19.3", _OPTIMIZER,
+        Code.MUON_IS_SGD, "0.17.6", "0.19.3", _OPTIMIZER,
         "optimizer Muon, offloaded, at stage 1 or 2",
         conditions.muon_offloaded,
         "with its state on the host, Muon's matrices are trained by plain SGD, without momentum.",
@@ -188,7 +189,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         _MUON,
     ),
     WrongResult(
-        "muon-scattered", "0.17.6", "0.19.3", (ZERO, "reduce_scatter"),
+        Code.MUON_SCATTERED, "0.17.6", "0.19.3", (ZERO, "reduce_scatter"),
         "optimizer Muon at stage 1 or 2 with reduce_scatter (the default), several ranks",
         conditions.muon_scattered,
         "a matrix that lies in the partitions of two ranks gets a wrong update from Muon, another one on each rank.",
@@ -196,7 +197,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(8141, "de1846cf6", "2026-07-17"),
     ),
     WrongResult(
-        "muon-first-rate", "0.17.6", "0.19.0", _SCHEDULER,
+        Code.MUON_FIRST_LEARNING_RATE, "0.17.6", "0.19.0", _SCHEDULER,
         "optimizer Muon, scheduler WarmupCosineLR",
         conditions.muon_with_cosine,
         "the first step's learning rate is set for Muon's parameters only: Adam's make it at their full rate.",
@@ -204,7 +205,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7969, "3fd762cf0", "2026-04-12"),
     ),
     WrongResult(
-        "one-rate", "0.18.3", "0.19.4", _HIGHEST,
+        Code.ONE_LEARNING_RATE, "0.18.3", "0.19.4", _HIGHEST,
         "optimizer Muon with a muon_lr other than adam_lr, scheduler WarmupLR without warmup_max_lr",
         conditions.rates_of_one_group,
         "every group of parameters warms up to the learning rate of the first one.",
@@ -212,7 +213,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(8171, "6c58fb75f", "2026-07-29"),
     ),
     WrongResult(
-        "rates-overwritten", "0.18.3", None, _HIGHEST,
+        Code.LEARNING_RATES_OVERWRITTEN, "0.18.3", None, _HIGHEST,
         "optimizer Muon with a muon_lr other than adam_lr, scheduler WarmupLR or WarmupDecayLR with one rate for all",
         conditions.rates_overwritten,
         "one highest rate for all groups of parameters overwrites muon_lr and adam_lr.",
@@ -220,7 +221,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7658, "df59f203f", "2025-11-11", mends=False),
     ),
     WrongResult(
-        "divided-twice", "0.18.3", "0.18.4", _ACCUMULATION,
+        Code.GRADIENTS_DIVIDED_TWICE, "0.18.3", "0.18.4", _ACCUMULATION,
         "gradient accumulation under the Hugging Face Trainer",
         conditions.divided_twice,
         "where the Trainer divides the loss by the accumulation steps, as recent ones do, the gradients are divided "
@@ -229,7 +230,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7724, "d568375e5", "2025-12-12"),
     ),
     WrongResult(
-        "divided-by-stages", "0.18.3", "0.19.3", _ACCUMULATION,
+        Code.GRADIENTS_DIVIDED_BY_STAGES, "0.18.3", "0.19.3", _ACCUMULATION,
         "gradient accumulation in a pipeline",
         conditions.divided_at_each_stage,
         "each pipeline stage divides the gradients by the accumulation steps again: those of the first are the "
@@ -238,7 +239,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(8154, "d99a6429e", "2026-07-21"),
     ),
     WrongResult(
-        "last-not-reduced", "0.18.3", "0.19.0", ("data_types", "grad_accum_dtype"),
+        Code.LAST_GRADIENT_NOT_REDUCED, "0.18.3", "0.19.0", ("data_types", "grad_accum_dtype"),
         f"{_BF16_SUMS}, without bf16.immediate_grad_update, several ranks",
         conditions.last_gradient_not_reduced,
         "the gradients of the last micro step are added after the others are averaged over the ranks, and never are.",
@@ -246,7 +247,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7985, "5999fb069", "2026-04-28"),
     ),
     WrongResult(
-        "muon-each-micro-step", "0.18.9", "0.19.8", _ACCUMULATION,
+        Code.MUON_EACH_MICRO_STEP, "0.18.9", "0.19.8", _ACCUMULATION,
         "optimizer Muon at stage 3, gradient accumulation",
         conditions.muon_per_micro_batch,
         "at stage 3 Muon makes its update from each micro batch, and the updates are added up, not the gradients.",
@@ -254,7 +255,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7919, "956ec6fb1", "2026-03-25", mends=False),
     ),
     WrongResult(
-        "cosine-never", "0.19.3", None, _WARM_UP,
+        Code.COSINE_NEVER_BEGINS, "0.19.3", None, _WARM_UP,
         "scheduler WarmupCosineLR, whose warm-up is as long as total_num_steps or longer",
         conditions.cosine_warms_up_throughout,
         "the warm-up takes all of total_num_steps: the learning rate only rises, and falls to cos_min_ratio at once "
@@ -263,7 +264,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(8142, "2163a0130", "2026-07-14", mends=False),
     ),
     WrongResult(
-        "muon-is-sgd", "0.19.3", "0.19.8", _OPTIMIZER,
+        Code.MUON_IS_SGD, "0.19.3", "0.19.8", _OPTIMIZER,
         "optimizer Muon, offloaded, at stage 1 or 2 with reduce_scatter: false",
         conditions.muon_offloaded_without_scatter,
         "with its state on the host, Muon's matrices are trained by plain SGD, without momentum.",
@@ -278,7 +279,7 @@ def wrong_result_notes(case: RunCase) -> Iterator[Note]:
     for row in _rows(case.setup.version):
         if row.holds(case):
             level = Level.WARNING if row.trains else Level.ERROR
-            yield Note(level, row.path, row.rule, row.effect, row.fix, CheckPhase.SILENT)
+            yield Note(level, row.path, row.code, row.effect, row.fix, CheckPhase.SILENT)
 
 
 @lru_cache(maxsize=64)

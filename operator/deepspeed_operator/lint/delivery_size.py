@@ -2,8 +2,9 @@
 
 from typing import Final
 
+from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import Json
 
 CONFIG_MAP_LIMIT: Final = 1024 * 1024  # the API server's
@@ -19,11 +20,11 @@ def delivery_findings(spec: DeepSpeedJobSpec, config_map: Json) -> list[Finding]
     config = "spec.dsConfigFrom" if spec.ds_config_from else "spec.dsConfig"
     path = {"hostfile": "spec.nodes", "launch.json": "spec.training.args"}.get(largest, config)
     return [
-        Finding(
-            level=Level.ERROR,
-            path=path,
-            message=f"hostfile, configuration and agent need {size:,} bytes, {largest} most of them; "
+        error(
+            path,
+            Code.TOO_LARGE,
+            f"hostfile, configuration and agent need {size:,} bytes, {largest} most of them; "
             f"a ConfigMap holds {CONFIG_MAP_LIMIT:,}.",
-            fix="Write less: a smaller configuration, shorter arguments, a shorter job name or fewer nodes.",
+            "Write less: a smaller configuration, shorter arguments, a shorter job name or fewer nodes.",
         )
     ]

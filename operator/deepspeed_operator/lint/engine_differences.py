@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deepspeed_operator.api.engine_report import Engine
-from deepspeed_operator.api.status import Batch, Finding, Level, World
+from deepspeed_operator.api.finding import Code, warning
+from deepspeed_operator.api.status import Batch, Finding, World
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import AUTO
-
-DIFFERS = "The engine differs from what was accepted: "
-IGNORED = "is ignored: the script passes "
 
 
 def engine_findings(
@@ -23,16 +21,16 @@ def engine_findings(
     differences = list(_differences(engine, config, batch or Batch(), world))
     if differences:
         fix = "Pass the file of DEEPSPEED_CONFIG to deepspeed.initialize or the framework, or write here what is meant."
-        message = f"{DIFFERS}{', '.join(differences)}."
-        found.append(Finding(level=Level.WARNING, path=path, message=message, fix=fix))
+        message = f"The engine differs from what was accepted: {', '.join(differences)}."
+        found.append(warning(path, Code.ENGINE_DIFFERS, message, fix))
     if engine.own_optimizer and _type(config, "optimizer"):
-        message = f"{IGNORED}an optimizer of its own ({engine.optimizer}) to deepspeed.initialize."
+        message = f"is ignored: the script passes an optimizer of its own ({engine.optimizer}) to deepspeed.initialize."
         fix = "Pass no optimizer to deepspeed.initialize, or remove this section."
-        found.append(Finding(level=Level.WARNING, path=f"{path}.optimizer", message=message, fix=fix))
+        found.append(warning(f"{path}.optimizer", Code.SECTION_REPLACED, message, fix))
     if engine.own_scheduler and _type(config, "scheduler"):
-        message = f"{IGNORED}a scheduler of its own to deepspeed.initialize."
+        message = "is ignored: the script passes a scheduler of its own to deepspeed.initialize."
         fix = "Pass no lr_scheduler to deepspeed.initialize, or remove this section."
-        found.append(Finding(level=Level.WARNING, path=f"{path}.scheduler", message=message, fix=fix))
+        found.append(warning(f"{path}.scheduler", Code.SECTION_REPLACED, message, fix))
     return found
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.job.template import pod_template
@@ -38,8 +39,11 @@ def launcher_findings(spec: DeepSpeedJobSpec, world: World) -> list[Finding]:
     judged = [list(_once_a_pod(launch, spec, words, world)) for launch in found]
     if not all(judged):
         return []  # one of them forms the job's world: the others may prepare, or evaluate
+    code = Code.LAUNCHER_WORLD
     return (
-        [Finding(level=level, path=path, message=words, fix=fix) for level, words, fix in judged[0]] if judged else []
+        [Finding(level=level, code=code, path=path, message=words, fix=fix) for level, words, fix in judged[0]]
+        if judged
+        else []
     )
 
 
@@ -57,6 +61,7 @@ def _within_ranks(found: Sequence[Launch], path: str, world: World) -> Iterator[
     verb = "starts" if certain else "may start"
     yield Finding(
         level=Level.ERROR if certain and launch.alone else Level.WARNING,
+        code=Code.LAUNCHER_PER_RANK,
         path=path,
         message=f"{launch.name} {verb} ranks itself, and here each of the {world.size} ranks runs it: each would form "
         "a world of its own.",

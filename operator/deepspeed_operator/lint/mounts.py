@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from posixpath import normpath
 
+from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.names import (
     CONFIG_PATH,
     FILES_DIRECTORY,
@@ -12,7 +13,7 @@ from deepspeed_operator.api.names import (
     WORKSPACE,
 )
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.job.template import POD, PodTemplate, pod_template
 
@@ -33,7 +34,7 @@ def _volume_names(template: PodTemplate) -> Iterator[Finding]:
         name = object_at(volume).get("name")
         if name in OUR_VOLUMES:
             path = f"{POD}.volumes[{position}].name"
-            yield _error(path, f"{name} is the operator's volume.", "Choose another name.")
+            yield error(path, Code.RESERVED_NAME, f"{name} is the operator's volume.", "Choose another name.")
 
 
 def _covered_by_mounts(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterator[Finding]:
@@ -44,19 +45,22 @@ def _covered_by_mounts(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterato
         path = f"{template.trainer_path}.volumeMounts[{position}].mountPath"
         target = normpath(mounted)
         if _within(target, JOB_DIRECTORY) or _within(target, FILES_DIRECTORY):
-            yield _error(path, f"{mounted} lies in a directory of the operator's.", "Mount it elsewhere.")
+            yield error(
+                path, Code.RESERVED_PATH, f"{mounted} lies in a directory of the operator's.", "Mount it elsewhere."
+            )
         elif target == WORKSPACE and spec.training.files is not None:
             message = f"{WORKSPACE} is where the files of spec.training.files go."
-            yield _error(
-                path, message, f"Mount it elsewhere, below {WORKSPACE} for example, or drop spec.training.files."
-            )
+            fix = f"Mount it elsewhere, below {WORKSPACE} for example, or drop spec.training.files."
+            yield error(path, Code.COVERING_MOUNT, message, fix)
         elif (
             _has_config(spec)
             and spec.training.config_path != CONFIG_PATH
             and _within(target, spec.training.config_path)
         ):
             message = f"{mounted} covers spec.training.configPath."
-            yield _error(path, message, "Mount it elsewhere, or choose another spec.training.configPath.")
+            yield error(
+                path, Code.COVERING_MOUNT, message, "Mount it elsewhere, or choose another spec.training.configPath."
+            )
 
 
 def _config_path(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
@@ -66,19 +70,16 @@ def _config_path(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
     where = "spec.training.configPath"
     ours = [JOB_DIRECTORY, FILES_DIRECTORY]
     if normpath(path) != path:
-        yield _error(where, f"{path} is not in its shortest form.", f"Write {normpath(path)}.")
+        yield error(where, Code.UNNORMALIZED_PATH, f"{path} is not in its shortest form.", f"Write {normpath(path)}.")
     elif any(_within(path, directory) for directory in ours) or path in {WORKSPACE, SHARED_MEMORY}:
-        yield _error(
-            where,
-            f"{path} is, or lies in, a directory of the operator's.",
-            f"Remove it ({CONFIG_PATH}), or choose another.",
-        )
+        message = f"{path} is, or lies in, a directory of the operator's."
+        yield error(where, Code.RESERVED_PATH, message, f"Remove it ({CONFIG_PATH}), or choose another.")
 
 
 def _shared_memory_twice(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterator[Finding]:
     if spec.shared_memory is not None and template.mounts_shared_memory:
         message = f"the template mounts its own volume at {SHARED_MEMORY}, whose size this field would set."
-        yield _error("spec.sharedMemory", message, "Remove this field, or that mount.")
+        yield error("spec.sharedMemory", Code.SHARED_MEMORY_TWICE, message, "Remove this field, or that mount.")
 
 
 def _has_config(spec: DeepSpeedJobSpec) -> bool:
@@ -87,7 +88,3 @@ def _has_config(spec: DeepSpeedJobSpec) -> bool:
 
 def _within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(f"{directory}/")
-
-
-def _error(path: str, message: str, fix: str) -> Finding:
-    return Finding(level=Level.ERROR, path=path, message=message, fix=fix)

@@ -11,7 +11,8 @@ from importlib.resources import files
 from itertools import islice
 from typing import Any, Final, cast
 
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.finding import Code, warning
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.dsconfig.nearest import nearest
 from deepspeed_operator.dsconfig.wording import quoted
 from deepspeed_operator.job.template import POD, PodTemplate
@@ -62,7 +63,7 @@ def _no_field(field: str, kind: str, path: str) -> Finding:
     shown = quoted(field)[1:-1]
     version = _table().kubernetes
     message = f"not a field of {kind} in Kubernetes {version}: the API server refuses it, unless it is a newer one."
-    return Finding(level=Level.WARNING, path=f"{path}.{shown}", message=message, fix=_fix(field, shown, kind))
+    return warning(f"{path}.{shown}", Code.UNKNOWN_FIELD, message, _fix(field, shown, kind))
 
 
 def _fix(field: str, shown: str, kind: str) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.finding import Code, error
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import Json, list_at, object_at
 from deepspeed_operator.dsconfig.wording import quoted
 from deepspeed_operator.job.template import POD, TEMPLATE, PodTemplate
@@ -70,4 +71,4 @@ def _expect_objects(parent: Json, path: str, field: str) -> Iterator[Finding]:
 
 def _wrong(path: str, expected: str, value: Any) -> Finding:
     message = f"must be {expected}, not {quoted(value)}."
-    return Finding(level=Level.ERROR, path=path, message=message, fix="See `kubectl explain pod.spec`.")
+    return error(path, Code.INVALID_FIELD, message, "See `kubectl explain pod.spec`.")

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from deepspeed_operator.api.finding import Code, advice, error, warning
 from deepspeed_operator.api.names import ENV_PREFIX, GROUP, LABEL_MANAGED_BY, OPERATOR, TRAINER
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.wording import quoted
 from deepspeed_operator.job.accelerators import accelerator_limits, whole
@@ -52,42 +53,44 @@ def _ours_in_metadata(template: PodTemplate) -> Iterator[Finding]:
     for field in template.written or {}:
         if field not in {"metadata", "spec"}:
             path = f"{TEMPLATE}.{_shown(field)}"
-            yield _error(path, "not a field of a pod template.", "Write metadata and spec only.")
+            yield error(path, Code.UNKNOWN_FIELD, "not a field of a pod template.", "Write metadata and spec only.")
     for field, value in template.metadata.items():
         if field not in _PASSED_METADATA and value is not None:
-            path = f"{TEMPLATE}.metadata.{_shown(field)}"
-            yield _error(path, "the operator names and owns the pods.", "Remove it; labels and annotations may stay.")
+            path, fix = f"{TEMPLATE}.metadata.{_shown(field)}", "Remove it; labels and annotations may stay."
+            yield error(path, Code.RESERVED_FIELD, "the operator names and owns the pods.", fix)
     for label, value in template.labels.items():
         path = f"{TEMPLATE}.metadata.labels[{quoted(label)}]"
         if label.startswith(f"{GROUP}/"):
-            yield _error(path, f"labels of {GROUP} are the operator's.", "Choose another prefix.")
+            yield error(path, Code.RESERVED_NAME, f"labels of {GROUP} are the operator's.", "Choose another prefix.")
         elif label == LABEL_MANAGED_BY and value != OPERATOR:
-            yield _error(path, f"the operator finds its pods by this label, which is {OPERATOR}.", "Remove it.")
+            message = f"the operator finds its pods by this label, which is {OPERATOR}."
+            yield error(path, Code.RESERVED_NAME, message, "Remove it.")
 
 
 def _ours_in_pod(template: PodTemplate) -> Iterator[Finding]:
     pod = template.pod
     for field, instead in _OURS_IN_POD.items():
         if pod.get(field) is not None:
-            yield _error(f"{POD}.{field}", "this field is the operator's.", instead)
+            yield error(f"{POD}.{field}", Code.RESERVED_FIELD, "this field is the operator's.", instead)
     if pod.get("restartPolicy") not in {None, "Never"}:
         message = "this field is the operator's: Never, because a gang starts and ends as a whole."
-        yield _error(f"{POD}.restartPolicy", message, "Remove it.")
+        yield error(f"{POD}.restartPolicy", Code.RESERVED_FIELD, message, "Remove it.")
 
 
 def _ours_in_trainer(template: PodTemplate) -> Iterator[Finding]:
     trainer, path = template.trainer, template.trainer_path
     for field, instead in _OURS_IN_TRAINER.items():
         if trainer.get(field):
-            yield _error(f"{path}.{field}", "this field of the trainer container is the operator's.", instead)
+            message = "this field of the trainer container is the operator's."
+            yield error(f"{path}.{field}", Code.RESERVED_FIELD, message, instead)
     if trainer.get("terminationMessagePath") not in {None, _MESSAGE_PATH}:
         message = f"the agent reports the cause of a failure at {_MESSAGE_PATH}."
-        yield _error(f"{path}.terminationMessagePath", message, "Remove it.")
+        yield error(f"{path}.terminationMessagePath", Code.RESERVED_FIELD, message, "Remove it.")
     for position, variable in enumerate(list_at(trainer, "env")):
         name = object_at(variable).get("name")
         if isinstance(name, str) and name.startswith(ENV_PREFIX):
             message = f"{_shown(name)}: variables beginning with {ENV_PREFIX} are the operator's."
-            yield _error(f"{path}.env[{position}].name", message, "Choose another name.")
+            yield error(f"{path}.env[{position}].name", Code.RESERVED_NAME, message, "Choose another name.")
 
 
 def _unidentified_trainer(template: PodTemplate) -> Iterator[Finding]:
@@ -95,7 +98,7 @@ def _unidentified_trainer(template: PodTemplate) -> Iterator[Finding]:
     if len(containers) > 1 and template.trainer_index is None:
         names = ", ".join(quoted(object_at(container).get("name")) for container in containers[:10])
         message = f"which container trains? There are {len(containers)} ({names}), none named {TRAINER}."
-        yield _error(f"{POD}.containers", message, f"Name the training container {TRAINER}.")
+        yield error(f"{POD}.containers", Code.AMBIGUOUS_TRAINER, message, f"Name the training container {TRAINER}.")
 
 
 def _image(spec: DeepSpeedJobSpec, template: PodTemplate, installation: Installation) -> Iterator[Finding]:
@@ -104,24 +107,27 @@ def _image(spec: DeepSpeedJobSpec, template: PodTemplate, installation: Installa
         message = (
             f"the trainer's image is given twice: {_shown(spec.image)}, and {_shown(str(templated))} in {path}.image."
         )
-        yield _error("spec.image", message, "Keep one of them.")
+        yield error("spec.image", Code.CONTRADICTORY_IMAGES, message, "Keep one of them.")
     if not trainer_image(spec, installation):
         message = "no image: neither the job nor this installation of the operator names one."
-        yield _error("spec.image", message, "Name an image with python3, PyTorch and DeepSpeed.")
+        yield error("spec.image", Code.MISSING_IMAGE, message, "Name an image with python3, PyTorch and DeepSpeed.")
 
 
 def _slots(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterator[Finding]:
     for resource, quantity in accelerator_limits(template).items():
         if whole(quantity) is None:
             where = f"{template.trainer_path}.resources.limits[{quoted(resource)}]"
-            yield _error(where, f"must be a whole number of devices, not {quoted(quantity)}.", "Write 8, for example.")
+            message = f"must be a whole number of devices, not {quoted(quantity)}."
+            yield error(where, Code.INVALID_FIELD, message, "Write 8, for example.")
     accelerators, slots = accelerator_slots(spec), spec.slots_per_node
     if slots and slots > accelerators > 0:
         message = f"{slots} ranks per pod, but the template limits the trainer to {accelerators} accelerators."
-        yield _error("spec.slotsPerNode", message, f"Remove it ({accelerators} are the default), or raise the limit.")
+        fix = f"Remove it ({accelerators} are the default), or raise the limit."
+        yield error("spec.slotsPerNode", Code.MORE_RANKS_THAN_ACCELERATORS, message, fix)
     elif slots and slots < accelerators:
         message = f"{accelerators - slots} of the {accelerators} accelerators that the template gives a pod stay idle."
-        yield _warning("spec.slotsPerNode", message, f"Remove it ({accelerators} are the default), or lower the limit.")
+        fix = f"Remove it ({accelerators} are the default), or lower the limit."
+        yield warning("spec.slotsPerNode", Code.IDLE_ACCELERATORS, message, fix)
 
 
 def _surprises(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterator[Finding]:
@@ -130,23 +136,17 @@ def _surprises(spec: DeepSpeedJobSpec, template: PodTemplate) -> Iterator[Findin
         if container is not trainer and trainer:
             message = "a plain sidecar keeps its pod, and so its GPUs, after the trainer has ended."
             fix = "Make it a native sidecar: an init container with restartPolicy Always."
-            yield Finding(level=Level.ADVICE, path=f"{POD}.containers[{position}]", message=message, fix=fix)
+            yield advice(f"{POD}.containers[{position}]", Code.PLAIN_SIDECAR, message, fix)
     if pod.get("hostNetwork") and pod.get("dnsPolicy") not in {None, "ClusterFirstWithHostNet"}:
         message = "with hostNetwork the hostfile's names resolve only with ClusterFirstWithHostNet."
-        yield _warning(f"{POD}.dnsPolicy", message, "Remove it: the operator sets that.")
+        yield warning(f"{POD}.dnsPolicy", Code.DNS_POLICY, message, "Remove it: the operator sets that.")
     if trainer.get("workingDir") and spec.training.files is not None:
         message = "with spec.training.files the ranks' working directory is /workspace."
-        yield _warning(f"{template.trainer_path}.workingDir", message, "Remove it, or spec.training.files.")
+        yield warning(
+            f"{template.trainer_path}.workingDir", Code.WORKING_DIRECTORY, message, "Remove it, or spec.training.files."
+        )
 
 
 def _shown(text: str) -> str:
     """A user's word, short and printable."""
     return quoted(text)[1:-1]
-
-
-def _error(path: str, message: str, fix: str) -> Finding:
-    return Finding(level=Level.ERROR, path=path, message=message, fix=fix)
-
-
-def _warning(path: str, message: str, fix: str) -> Finding:
-    return Finding(level=Level.WARNING, path=path, message=message, fix=fix)

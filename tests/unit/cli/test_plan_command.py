@@ -108,7 +108,7 @@ def test_a_plan_of_an_invalid_configuration_is_its_errors(config: Path) -> None:
     config.write_text(json.dumps({**CONFIG, "zero_optimization": {"stage": 7}}))
     result = dsjob("plan", config, "--parameters", "1e9")
     assert result.exit_code == 1
-    assert "error: zero_optimization.stage: must be one of 0, 1, 2, 3, not 7" in result.stderr
+    assert "error[invalid-value]: zero_optimization.stage: must be one of 0, 1, 2, 3, not 7" in result.stderr
     assert "fix: Write stage: 3" in result.stderr
 
 

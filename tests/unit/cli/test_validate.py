@@ -75,10 +75,10 @@ def test_the_line_and_the_place_in_it_are_shown(tmp_path: Path) -> None:
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert lines[0] == f"{path}: ds_config, 2 nodes × 2 slots, any DeepSpeed: 1 error, 1 advice"
-    assert lines[2].startswith("error: train_batch_size: 33 ≠ 4 × 2 × 4")
+    assert lines[2].startswith("error[batch-size]: train_batch_size: 33 ≠ 4 × 2 × 4")
     assert lines[3:5] == ['      3 |   "train_batch_size": 33,', "        |   ^^^^^^^^^^^^^^^^^^^^^^"]
     assert lines[5].startswith("  fix: Write train_batch_size 32, or train_batch_size 48")
-    assert lines[7].startswith("advice: not plain JSON")
+    assert lines[7].startswith("advice[not-plain-json]: not plain JSON")
     assert lines[-1] == "1 configuration judged: 1 error, 1 advice"
 
 
@@ -98,9 +98,9 @@ def test_output_for_programs(tmp_path: Path) -> None:
         "world": {"nodes": 2, "slotsPerNode": 2, "size": 4, "dataParallel": 4},
         "batch": None,
     }
-    assert (finding["level"], finding["path"]) == ("error", "train_batch_size")
+    assert (finding["level"], finding["code"], finding["path"]) == ("error", "batch-size", "train_batch_size")
     assert finding["locations"] == [{"file": str(path), "line": 3, "column": 3, "endLine": 3, "endColumn": 25}]
-    assert said["summary"] == {"error": 1, "warning": 0, "advice": 1, "unreadable": 0}
+    assert said["summary"] == {"error": 1, "warning": 0, "advice": 1, "ignored": 0, "unreadable": 0}
     assert said["format"] == 1
 
 
@@ -298,7 +298,7 @@ def test_unreadable_files_do_not_hide_the_others(tmp_path: Path) -> None:
     path = written(tmp_path, "ds_config.json", CONTRADICTION)
     result = dsjob("validate", tmp_path / "missing.json", path, "--nodes", 2)
     assert result.exit_code == 2
-    for words in ("missing.json: unreadable: No such file", "error: train_batch_size"):
+    for words in ("missing.json: unreadable: No such file", "error[batch-size]: "):
         assert words in result.stdout
 
 
@@ -366,6 +366,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
         ("--slots", "8.5", "8.5 is not a number from 1 to 1024"),
         ("--deepspeed-version", "new", "new is no version of three numbers; known here are 0.15.4, "),
         ("--launcher", "ranks", "invalid choice: 'ranks' (choose from 'Ranks', 'DeepSpeed', 'None')"),
+        ("--ignore", "zero-stag", "no finding has the code zero-stag; the nearest is zero-stage"),
         ("--accelerator", "gpu", "invalid choice: 'gpu' (choose from 'cpu', 'cuda', 'rocm'"),
     ],
 )
@@ -387,3 +388,32 @@ def test_a_problem_under_a_very_long_name_is_said(tmp_path: Path) -> None:
     name = "x" * 5000
     path = written(tmp_path, "ds_config.json", f'{{"{name}": {{"twice": 1, "twice": 2}}}}')
     assert name[:1024] in [each["path"] for each in findings(path)]
+
+
+def test_findings_are_shown_with_their_codes_and_can_be_ignored_by_them() -> None:
+    shown = dsjob("validate", ARTICLE, "--accelerator", "cpu").stdout
+    assert "\nadvice[default-values]: spec.dsConfig: " in shown
+    assert "\nwarning[zero-stage]: spec.dsConfig.zero_optimization.offload_param: " in shown
+    ignored = dsjob(
+        "validate", ARTICLE, "--accelerator", "cpu", "--ignore", "default-values", "--ignore", "zero-stage"
+    ).stdout
+    assert "[default-values]" not in ignored
+    assert "[zero-stage]" not in ignored
+    assert ignored.endswith("\n1 configuration judged: 1 error, 2 warnings, 4 advice, 2 ignored\n")
+
+
+def test_an_ignored_warning_is_none_with_strict(tmp_path: Path) -> None:
+    path = written(tmp_path, "ds_config.json", '{"train_micro_batch_size_per_gpu": 4, "comment": "ours"}')
+    assert dsjob("validate", "--strict", path).exit_code == 1
+    assert dsjob("validate", "--strict", "--ignore", "ignored-key", path).exit_code == 0
+    printed = json.loads(dsjob("validate", "--ignore", "ignored-key", "-o", "json", path).stdout)
+    assert printed["documents"][0]["findings"] == []
+    assert printed["summary"] == {"error": 0, "warning": 0, "advice": 0, "ignored": 1, "unreadable": 0}
+
+
+def test_an_error_cannot_be_ignored(tmp_path: Path) -> None:
+    path = written(tmp_path, "ds_config.json", CONTRADICTION)
+    assert [each["code"] for each in findings(path) if each["level"] == "error"] == ["batch-size"]
+    ended = dsjob("validate", "--ignore", "batch-size", path)
+    assert ended.exit_code == 1
+    assert "error[batch-size]: " in ended.stdout

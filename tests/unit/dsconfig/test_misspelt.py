@@ -108,4 +108,4 @@ def test_no_key_of_a_configuration_is_taken_for_one_but_where_it_was_misspelt_fo
 
 def misspelt(config: dict[str, Any]) -> list[str]:
     notes = [note for version in SUPPORTED for note in validate(config, JudgementContext(8, version)).notes]
-    return [f"{note.path}" for note in notes if note.rule == "misspelt"]
+    return [f"{note.path}" for note in notes if note.code == "misspelt-key"]

@@ -50,7 +50,7 @@ def test_auto_tensor_parallel_ranks_count_as_data_parallel_ones(size: int, shard
     assert verdict.batch is not None
     assert verdict.batch.train == micro * size * shards
     assert verdict.samples_per_step == micro * shards
-    (note,) = [note for note in verdict.notes if note.rule == "samples"]
+    (note,) = [note for note in verdict.notes if note.code == "samples-per-step"]
     assert f"= {micro * shards} samples" in note.message
 
 
@@ -74,7 +74,7 @@ def test_sequence_parallelism_in_the_configuration_alone_leaves_the_data_loader_
     verdict = verdict_on(config, 2)
     assert verdict.batch is not None
     assert (verdict.batch.train, verdict.samples_per_step) == (4, 8)
-    assert {note.rule for note in verdict.notes} >= {"sequence-alone", "samples"}
+    assert {note.code for note in verdict.notes} >= {"sequence-size-alone", "samples-per-step"}
     declared = verdict_on(config, 2, ParallelDegrees(sequence=2))
     assert declared.samples_per_step == 4
     assert not declared.notes

@@ -59,7 +59,7 @@ def test_a_credential_is_warned_of_and_never_quoted(config: dict[str, Any], plac
     ],
 )
 def test_what_only_sounds_like_one_is_not(config: dict[str, Any]) -> None:
-    assert "credential" not in {note.rule for note in verdict_on({**BATCH, **config}).notes}
+    assert "credential" not in {note.code for note in verdict_on({**BATCH, **config}).notes}
 
 
 AUTO: dict[str, Any] = {"train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}

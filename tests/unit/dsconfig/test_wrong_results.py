@@ -18,7 +18,7 @@ from tests.unit.dsconfig.verdicts import ADAM, CPU_OFFLOAD
 
 Config = dict[str, Any]
 
-RULES = {row.rule for row in WRONG_RESULTS}
+CODES = {row.code for row in WRONG_RESULTS}
 MICRO = {"train_micro_batch_size_per_gpu": 1}
 FOUR = {"gradient_accumulation_steps": 4}
 BF16 = {"bf16": {"enabled": True}}
@@ -48,14 +48,14 @@ SCATTERED: Config = {**muon(2), **zero(2)}
 PIPELINE = {"parallelism": ParallelDegrees(pipeline=2)}
 TRAINER = {"integration": True}
 
-# Rule; the first version that has it, the last, and the next one; a configuration that it hits, and one like it that it
+# Code; the first version that has it, the last, and the next one; a configuration that it hits, and one like it that it
 # does not; circumstances.
 Versions = tuple[str, str, str | None]
 ROWS: list[tuple[str, Versions, tuple[Config, Config], dict[str, Any]]] = [
-    ("first-rate", ("0.15.0", "0.15.2", "0.15.3"), (scheduled("WarmupLR"), scheduled("LRRangeTest")), {}),
-    ("stale-copy", ("0.15.0", "0.18.2", "0.18.3"), ({**ADAM, "zero_optimization": HPZ}, {**ADAM, **zero(3)}), {}),
+    ("first-learning-rate", ("0.15.0", "0.15.2", "0.15.3"), (scheduled("WarmupLR"), scheduled("LRRangeTest")), {}),
+    ("stale-parameters", ("0.15.0", "0.18.2", "0.18.3"), ({**ADAM, "zero_optimization": HPZ}, {**ADAM, **zero(3)}), {}),
     (
-        "stairs",
+        "stairs-ignored",
         ("0.15.4", "0.19.3", "0.19.4"),
         (
             scheduled("OneCycle", cycle_min_lr=0.1, cycle_max_lr=1, cycle_first_stair_count=4),
@@ -65,7 +65,7 @@ ROWS: list[tuple[str, Versions, tuple[Config, Config], dict[str, Any]]] = [
     ),
     ("all-reduce-fetch", ("0.15.4", "0.19.3", "0.19.4"), ({"zero_optimization": FETCH}, zero(3)), {}),
     (
-        "decay-never",
+        "decay-never-begins",
         ("0.15.4", "0.19.8", None),
         (
             scheduled("WarmupDecayLR", total_num_steps=1000),
@@ -74,7 +74,7 @@ ROWS: list[tuple[str, Versions, tuple[Config, Config], dict[str, Any]]] = [
         {},
     ),
     (
-        "cosine-never",
+        "cosine-never-begins",
         ("0.15.4", "0.19.8", None),
         (
             scheduled("WarmupCosineLR", total_num_steps=9, warmup_num_steps=9),
@@ -91,15 +91,15 @@ ROWS: list[tuple[str, Versions, tuple[Config, Config], dict[str, Any]]] = [
         ),
         {},
     ),
-    ("overflow-alone", ("0.17.1", "0.17.6", "0.18.0"), ({**FP16, **zero(1)}, {**FP16, **zero(2)}), {}),
+    ("overflow-not-shared", ("0.17.1", "0.17.6", "0.18.0"), ({**FP16, **zero(1)}, {**FP16, **zero(2)}), {}),
     (
-        "autocast-unscaled",
+        "unscaled-autocast",
         ("0.17.6", "0.17.6", "0.18.0"),
         ({"torch_autocast": AUTOCAST}, {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}),
         {},
     ),
     (
-        "one-rate",
+        "one-learning-rate",
         ("0.18.9", "0.19.3", "0.19.4"),
         ({**TWO_RATES, **scheduled("WarmupLR")}, {**muon(1), **scheduled("WarmupLR")}),
         {},
@@ -116,19 +116,19 @@ ROWS: list[tuple[str, Versions, tuple[Config, Config], dict[str, Any]]] = [
         ({**FP16, **ADAM}, {**FP16, "optimizer": {"type": "Adam", "params": {"torch_adam": True}}}),
         {},
     ),
-    ("gradients-pile-up", ("0.17.6", "0.18.5", "0.18.6"), ({**BF16, **SGD}, {**BF16, **ADAM}), {}),
+    ("gradients-not-cleared", ("0.17.6", "0.18.5", "0.18.6"), ({**BF16, **SGD}, {**BF16, **ADAM}), {}),
     ("muon-is-sgd", ("0.17.6", "0.19.6", "0.19.7"), (muon(), muon(1)), {}),
     ("muon-is-sgd", ("0.17.6", "0.19.6", "0.19.7"), ({**FP32_SUMS, **muon(1)}, {**BF16, **muon(1)}), {}),
     ("muon-is-sgd", ("0.17.6", "0.19.7", "0.19.8"), (muon(2, CPU_OFFLOAD), muon(2)), {}),
     ("muon-scattered", ("0.17.6", "0.19.2", "0.19.3"), (SCATTERED, muon(2)), {}),
     (
-        "muon-first-rate",
+        "muon-first-learning-rate",
         ("0.17.6", "0.18.9", "0.19.0"),
         ({**muon(1), **scheduled("WarmupCosineLR", total_num_steps=9000)}, {**muon(1), **scheduled("WarmupLR")}),
         {},
     ),
     (
-        "rates-overwritten",
+        "learning-rates-overwritten",
         ("0.18.3", "0.19.8", None),
         (
             {**TWO_RATES, **scheduled("WarmupLR", warmup_max_lr=0.02)},
@@ -136,10 +136,10 @@ ROWS: list[tuple[str, Versions, tuple[Config, Config], dict[str, Any]]] = [
         ),
         {},
     ),
-    ("divided-twice", ("0.18.3", "0.18.3", "0.18.4"), (FOUR, {"gradient_accumulation_steps": 1}), TRAINER),
-    ("divided-by-stages", ("0.18.3", "0.19.2", "0.19.3"), ({**FOUR, **zero(1)}, zero(1)), PIPELINE),
+    ("gradients-divided-twice", ("0.18.3", "0.18.3", "0.18.4"), (FOUR, {"gradient_accumulation_steps": 1}), TRAINER),
+    ("gradients-divided-by-stages", ("0.18.3", "0.19.2", "0.19.3"), ({**FOUR, **zero(1)}, zero(1)), PIPELINE),
     (
-        "last-not-reduced",
+        "last-gradient-not-reduced",
         ("0.18.3", "0.18.9", "0.19.0"),
         (
             {**FP32_SUMS, **ADAM, **zero(1)},
@@ -154,21 +154,21 @@ ROWS: list[tuple[str, Versions, tuple[Config, Config], dict[str, Any]]] = [
 def wrong(config: Config, version: str | None, **circumstances: Any) -> list[Note]:
     """The notes of the table about a configuration on 8 ranks."""
     notes = validate({**MICRO, **config}, JudgementContext(8, version, **circumstances)).notes
-    return [note for note in notes if note.rule in RULES]
+    return [note for note in notes if note.code in CODES]
 
 
-@pytest.mark.parametrize(("rule", "versions", "configs", "circumstances"), ROWS)
+@pytest.mark.parametrize(("code", "versions", "configs", "circumstances"), ROWS)
 def test_a_row_holds_for_its_condition_and_versions_only(
-    rule: str, versions: Versions, configs: tuple[Config, Config], circumstances: dict[str, Any]
+    code: str, versions: Versions, configs: tuple[Config, Config], circumstances: dict[str, Any]
 ) -> None:
     (first, last, after), (hit, other) = versions, configs
     for version in (first, last):
-        notes = [note for note in wrong(hit, version, **circumstances) if note.rule == rule]
+        notes = [note for note in wrong(hit, version, **circumstances) if note.code == code]
         assert len(notes) == 1, version
         assert notes[0].fix
-        assert rule not in {note.rule for note in wrong(other, version, **circumstances)}
+        assert code not in {note.code for note in wrong(other, version, **circumstances)}
     if after is not None:
-        assert rule not in {note.rule for note in wrong(hit, after, **circumstances)}
+        assert code not in {note.code for note in wrong(hit, after, **circumstances)}
 
 
 def test_each_row_has_a_configuration_that_it_hits() -> None:
@@ -182,7 +182,7 @@ def test_each_row_has_a_configuration_that_it_hits() -> None:
 
 
 def test_an_error_is_said_only_where_nothing_is_trained() -> None:
-    assert [row.rule for row in WRONG_RESULTS if not row.trains] == ["never-steps"]
+    assert [row.code for row in WRONG_RESULTS if not row.trains] == ["never-steps"]
     (note,) = wrong({**FP16, **ADAM}, "0.17.6")
     assert (note.level, note.phase) == (Level.ERROR, CheckPhase.SILENT)
     assert written(note.path) == "fp16.enabled"
@@ -203,11 +203,11 @@ def test_gradients_are_lost_whatever_else_is_wrong_with_the_batch() -> None:
 def test_without_a_version_the_note_names_those_that_are_wrong() -> None:
     (lost,) = wrong({**FOUR, **ADAM, **zero(2, **CPU_OFFLOAD)}, None)
     assert lost.message.startswith("With DeepSpeed 0.15.4–0.18.9: the gradients of all micro steps")
-    never = next(note for note in wrong({**FP16, **ADAM}, None) if note.rule == "never-steps")
+    never = next(note for note in wrong({**FP16, **ADAM}, None) if note.code == "never-steps")
     assert never.level is Level.WARNING
 
 
-@pytest.mark.parametrize("row", WRONG_RESULTS, ids=lambda row: row.rule)
+@pytest.mark.parametrize("row", WRONG_RESULTS, ids=lambda row: row.code)
 def test_a_row_is_about_no_version_before_its_first(row: WrongResult) -> None:
     major, minor, patch = numbers_of(row.since) or (0, 0, 0)
     assert row.in_version((major, minor, patch))

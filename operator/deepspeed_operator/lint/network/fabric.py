@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from deepspeed_operator.api.finding import Code, advice, warning
 from deepspeed_operator.api.names import SHARED_MEMORY
 from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
@@ -14,7 +15,6 @@ from deepspeed_operator.job.fabric.guard import fallbacks
 from deepspeed_operator.job.fabric.profile import FabricTransport, Profile, chosen_profile, instance_type
 from deepspeed_operator.job.node_selection import INSTANCE_TYPE
 from deepspeed_operator.job.template import POD, pod_template
-from deepspeed_operator.lint.network.remarks import advice, warning
 from deepspeed_operator.lint.network.variables import PREFIX, Variable
 
 PROFILE: Final = "spec.network.profile"
@@ -49,18 +49,33 @@ def _fabric(spec: DeepSpeedJobSpec, fabric: Profile, library: Library | None) ->
     template, name = pod_template(spec), chosen_profile(spec)
     if name is NetworkProfile.NVLINK and spec.nodes > 1:
         message = f"NVLink ends at the node, and the job has {spec.nodes}: between them NCCL chooses."
-        yield warning(PROFILE, message, "Name the fabric between the nodes; within one NVLink is used anyway.")
+        yield warning(
+            PROFILE,
+            Code.NVLINK_BETWEEN_NODES,
+            message,
+            "Name the fabric between the nodes; within one NVLink is used anyway.",
+        )
     if library is not None and library.prefix != PREFIX and any(each.startswith(PREFIX) for each in fabric.environment):
         message = f"the profile's NCCL_ variables are left out: {library.name} carries the collectives."
-        yield advice(PROFILE, message, f"Set the {library.prefix} variables of your fabric in spec.network.env.")
+        yield advice(
+            PROFILE,
+            Code.PROFILE_OF_NCCL,
+            message,
+            f"Set the {library.prefix} variables of your fabric in spec.network.env.",
+        )
     if fabric.claim and not template.claims:
         message = "without a resource claim of a ComputeDomain the pods have no channel between their nodes."
         fix = "Name its claim template in spec.template.spec.resourceClaims, and the claim in the trainer's resources."
-        yield warning(PROFILE, message, fix)
+        yield warning(PROFILE, Code.NO_COMPUTE_DOMAIN, message, fix)
     attached = template.pod.get("hostNetwork") or template.claims or fabric.attachment in template.annotations
     if fabric.attachment is not None and not attached:
         message = "RoCE needs the rails' network interfaces in the pod, not their devices alone."
-        yield warning(PROFILE, message, f"Attach them with the annotation {fabric.attachment}, or use hostNetwork.")
+        yield warning(
+            PROFILE,
+            Code.NO_ROCE_INTERFACES,
+            message,
+            f"Attach them with the annotation {fabric.attachment}, or use hostNetwork.",
+        )
 
 
 def _devices(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
@@ -69,7 +84,7 @@ def _devices(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
     missing = {name: each for name, each in missing_resources(fabric, trainer).items() if not is_huge(name)}
     for name in pages_left_out(fabric, trainer):
         message = f"{name} is left out: Kubernetes gives huge pages only beside cpu or memory."
-        yield advice(PROFILE, message, "Set a limit of memory for the trainer.")
+        yield advice(PROFILE, Code.HUGE_PAGES, message, "Set a limit of memory for the trainer.")
     if missing and fabric.instances and instance_type(spec) not in fabric.instances:
         listed = ", ".join(
             f"{machine} {next(iter(each.resources.values()))}"
@@ -77,10 +92,20 @@ def _devices(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
             if each.resources
         )
         message = f"{_listed(missing)} is requested, of more that the machine may have ({listed})."
-        yield warning(PROFILE, message, f"Select the machine by nodeSelector {INSTANCE_TYPE}, or set the limit.")
+        yield warning(
+            PROFILE,
+            Code.ASSUMED_DEVICES,
+            message,
+            f"Select the machine by nodeSelector {INSTANCE_TYPE}, or set the limit.",
+        )
     elif missing and not fabric.instances:
         message = f"{_listed(missing)} is requested, since the template's limits name no device of this fabric."
-        yield advice(PROFILE, message, "If your device plugin calls it otherwise, write its name into the limits.")
+        yield advice(
+            PROFILE,
+            Code.ASSUMED_DEVICES,
+            message,
+            "If your device plugin calls it otherwise, write its name into the limits.",
+        )
 
 
 def _unused(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Finding]:
@@ -94,10 +119,10 @@ def _unused(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[
     fix = f"Write {' or '.join(fit)}, or your cloud's."
     if over_tcp:
         message = f"the template asks for {found[0]}, which is not used over TCP."
-        yield warning(PROFILE if net is None else net.path, message, f"Remove one of the two. {fix}")
+        yield warning(PROFILE if net is None else net.path, Code.UNUSED_RDMA, message, f"Remove one of the two. {fix}")
     elif chosen_profile(spec) is NetworkProfile.AUTO:
         message = f"the template asks for {found[0]}, but without a profile NCCL turns to TCP silently."
-        yield advice(PROFILE, message, fix)
+        yield advice(PROFILE, Code.UNUSED_RDMA, message, fix)
 
 
 def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable]) -> Iterator[Finding]:
@@ -106,9 +131,19 @@ def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable
         return
     disabled, net = variables.get("NCCL_IB_DISABLE"), variables.get("NCCL_NET")
     if disabled is not None and disabled.value == "1" and not fabric.environment["NCCL_NET"].startswith("AWS"):
-        yield warning(disabled.path, disabled.said("contradicts the profile, which asks for RDMA."), "Remove it.")
+        yield warning(
+            disabled.path,
+            Code.RDMA_PREVENTED,
+            disabled.said("contradicts the profile, which asks for RDMA."),
+            "Remove it.",
+        )
     if net is not None and (net.value or "").lower() == "socket":
-        yield warning(net.path, net.said("Socket contradicts the profile, which asks for RDMA."), "Remove it.")
+        yield warning(
+            net.path,
+            Code.RDMA_PREVENTED,
+            net.said("Socket contradicts the profile, which asks for RDMA."),
+            "Remove it.",
+        )
     template = pod_template(spec)
     context = {**template.pod_security_context, **template.security_context}
     user = context.get("runAsUser")
@@ -116,7 +151,7 @@ def _rdma(spec: DeepSpeedJobSpec, fabric: Profile, variables: dict[str, Variable
         who = f"user {user}" if user is not None else "a user other than root"
         message = f"IPC_LOCK has no effect for {who}: memory that is not locked cannot be registered for RDMA."
         fix = "Run the trainer as root, or give the nodes' containerd LimitMEMLOCK=infinity."
-        yield warning(PROFILE, message, fix)
+        yield warning(PROFILE, Code.MEMLOCK, message, fix)
 
 
 def _efa(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Finding]:
@@ -126,15 +161,15 @@ def _efa(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Fin
     for variable in variables.values():
         if variable.name in _OBSOLETE_ON_EFA:
             message = f"not to be set on EFA: {_OBSOLETE_ON_EFA[variable.name]}"
-            yield warning(variable.path, variable.said(message), "Remove it.")
+            yield warning(variable.path, Code.OBSOLETE_ON_EFA, variable.said(message), "Remove it.")
         elif variable.name.startswith("NCCL_IB_"):
             message = "has no effect on EFA, which is reached through libfabric."
-            yield warning(variable.path, variable.said(message), "Remove it.")
+            yield warning(variable.path, Code.OBSOLETE_ON_EFA, variable.said(message), "Remove it.")
     for position, volume in enumerate(template.volumes):
         if object_at(volume, "hostPath").get("path") == "/dev/infiniband":
             path = f"{POD}.volumes[{position}].hostPath"
             message = "shows libfabric devices that the pod was not given, and then it finds none."
-            yield warning(path, message, "Remove it: the device plugin brings the devices.")
+            yield warning(path, Code.OBSOLETE_ON_EFA, message, "Remove it: the device plugin brings the devices.")
 
 
 def _wants(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
@@ -147,7 +182,7 @@ def _wants(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
     if fabric.locks_memory:
         parts.append("an unlimited memlock for the container (ulimit -l), which the agent checks")
     parts.append(f"{SHARED_MEMORY} (here: {_shared_memory_size(spec)})")
-    yield advice(PROFILE, f"{chosen_profile(spec)} needs {'; '.join([*parts, *fabric.needs])}.")
+    yield advice(PROFILE, Code.PROFILE_NEEDS, f"{chosen_profile(spec)} needs {'; '.join([*parts, *fabric.needs])}.")
 
 
 def _why(fabric: Profile) -> str:
@@ -177,7 +212,12 @@ def _unseen(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[
         stops = spec.network is not None and spec.network.require
         message = f"NCCL tells no connections then: whether they are {chosen_profile(spec)}'s stays unknown"
         message += ", and spec.network.require stops nothing." if stops else "."
-        yield warning(given[0].path, message, f"Write NCCL_DEBUG: INFO, or set none of {', '.join(_DEBUG)}.")
+        yield warning(
+            given[0].path,
+            Code.TRANSPORT_UNSEEN,
+            message,
+            f"Write NCCL_DEBUG: INFO, or set none of {', '.join(_DEBUG)}.",
+        )
 
 
 def _shared_memory(spec: DeepSpeedJobSpec, library: Library | None) -> Iterator[Finding]:
@@ -185,7 +225,7 @@ def _shared_memory(spec: DeepSpeedJobSpec, library: Library | None) -> Iterator[
     size = bytes_of(spec.shared_memory) if spec.shared_memory is not None else None
     if library is not None and library.prefix == PREFIX and size is not None and size < 2**30:
         message = f"{SHARED_MEMORY} of {spec.shared_memory} is less than the 1Gi that NCCL asks for."
-        yield warning("spec.sharedMemory", message, "Write 1Gi or more, or remove it.")
+        yield warning("spec.sharedMemory", Code.SHARED_MEMORY_SIZE, message, "Write 1Gi or more, or remove it.")
 
 
 def _listed(resources: dict[str, str]) -> str:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.dsconfig.wording import quoted
-from deepspeed_operator.lint.network.remarks import warning
 from deepspeed_operator.lint.network.variables import Variable
 
 Variables = Mapping[str, Variable]
@@ -63,9 +63,9 @@ def _interfaces(variables: Variables, nodes: int) -> Iterator[Finding]:
     if loose:
         longer = f"{loose[0]}0" if not loose[0].startswith("bond") else f"{loose[0]}.100"
         message = f"{quoted(loose[0])} is a prefix: an interface {longer} is taken, too."
-        yield _warning(variable, message, f"Write ={value}, or spec.network.interface: {loose[0]}.")
+        yield _warning(variable, Code.NAME_PREFIX, message, f"Write ={value}, or spec.network.interface: {loose[0]}.")
     if "lo" in names and nodes > 1:
-        yield _warning(variable, "lo reaches no other pod.", "Name the pods' interface, such as =eth0.")
+        yield _warning(variable, Code.LOOPBACK, "lo reaches no other pod.", "Name the pods' interface, such as =eth0.")
 
 
 def _adapters(variables: Variables) -> Iterator[Finding]:
@@ -74,32 +74,44 @@ def _adapters(variables: Variables) -> Iterator[Finding]:
         loose = [name for name in hca.value.split(",") if re.search(r"_[1-9]$", name)]
         if loose:
             message = f"{quoted(loose[0])} is a prefix: {loose[0]}0 to {loose[0]}9 are taken, too."
-            yield _warning(hca, message, f"Write ={hca.value}.")
+            yield _warning(hca, Code.NAME_PREFIX, message, f"Write ={hca.value}.")
     if index is not None and index.value not in (None, "", "-1"):
         message = "one index for all adapters and nodes; pods of one node have their addresses at different ones."
         fix = "Remove it: since 2.21 NCCL finds the index of each connection. NCCL_IB_ADDR_RANGE narrows the choice."
-        yield _warning(index, message, fix)
+        yield _warning(index, Code.FIXED_GID_INDEX, message, fix)
 
 
 def _numbers(variables: Variables) -> Iterator[Finding]:
     for name, largest in _LARGEST.items():
         number = _number(variables, name)
         if number is not None and number > largest:
-            yield _warning(variables[name], f"{number} is more than {largest}, the most there is.", f"Write {largest}.")
+            yield _warning(
+                variables[name],
+                Code.VARIABLE_OUT_OF_RANGE,
+                f"{number} is more than {largest}, the most there is.",
+                f"Write {largest}.",
+            )
     threads, sockets = _number(variables, "NCCL_SOCKET_NTHREADS"), _number(variables, "NCCL_NSOCKS_PERTHREAD")
     if threads is not None and sockets is not None and threads * sockets > _MOST_SOCKETS:
         message = f"{threads} threads × {sockets} sockets are more than {_MOST_SOCKETS}, which NCCL cuts them to."
-        yield _warning(variables["NCCL_NSOCKS_PERTHREAD"], message, f"Write {max(1, _MOST_SOCKETS // threads)}.")
+        yield _warning(
+            variables["NCCL_NSOCKS_PERTHREAD"],
+            Code.VARIABLE_OUT_OF_RANGE,
+            message,
+            f"Write {max(1, _MOST_SOCKETS // threads)}.",
+        )
     least, most = _number(variables, "NCCL_MIN_CTAS"), _number(variables, "NCCL_MAX_CTAS")
     if least is not None and most is not None and least > most:
         message = f"contradicts NCCL_MAX_CTAS, which is {most}."
-        yield _warning(variables["NCCL_MIN_CTAS"], message, "Remove both: NCCL tunes them.")
+        yield _warning(
+            variables["NCCL_MIN_CTAS"], Code.CONTRADICTORY_VARIABLES, message, "Remove both: NCCL tunes them."
+        )
 
 
 def _disabled(variables: Variables) -> Iterator[Finding]:
     for name, (message, fix) in _DISABLES.items():
         if _number(variables, name) == 1:
-            yield _warning(variables[name], message, fix)
+            yield _warning(variables[name], Code.DISABLED_TRANSPORT, message, fix)
 
 
 def _debugging(variables: Variables) -> Iterator[Finding]:
@@ -108,12 +120,14 @@ def _debugging(variables: Variables) -> Iterator[Finding]:
         said = level.value.upper()
         if said == "TRACE":
             message = "writes a line for every operation; most builds of NCCL leave it out, and then it is INFO."
-            yield _warning(level, message, "Write INFO, and NCCL_DEBUG_SUBSYS for what you look for.")
+            yield _warning(level, Code.DEBUG_LEVEL, message, "Write INFO, and NCCL_DEBUG_SUBSYS for what you look for.")
         elif said not in _DEBUG_LEVELS:
-            yield _warning(level, f"{quoted(level.value)} is no level.", "Write VERSION, WARN or INFO.")
+            yield _warning(
+                level, Code.DEBUG_LEVEL, f"{quoted(level.value)} is no level.", "Write VERSION, WARN or INFO."
+            )
     if file is not None and file.value and "%p" not in file.value:
         message = "all ranks of a node write the same file, over each other."
-        yield _warning(file, message, "Put %p (process) and %h (host) into its name.")
+        yield _warning(file, Code.DEBUG_FILE, message, "Put %p (process) and %h (host) into its name.")
 
 
 def _protocols(variables: Variables) -> Iterator[Finding]:
@@ -122,7 +136,9 @@ def _protocols(variables: Variables) -> Iterator[Finding]:
         return
     if "LL128" in protocol.value.upper().split(","):
         message = "forces LL128 also where the platform does not keep its 128-byte stores whole: data gets corrupted."
-        yield _warning(protocol, message, "Remove it: NCCL takes LL128 where it is safe. ^LL128 forbids it.")
+        yield _warning(
+            protocol, Code.FORCED_LL128, message, "Remove it: NCCL takes LL128 where it is safe. ^LL128 forbids it."
+        )
 
 
 def _contradictions(variables: Variables) -> Iterator[Finding]:
@@ -132,18 +148,32 @@ def _contradictions(variables: Variables) -> Iterator[Finding]:
     if net is not None and named == "socket":
         for name in sorted(variables):
             if name.startswith("NCCL_IB_") and name != "NCCL_IB_DISABLE":
-                yield _warning(variables[name], "has no effect beside NCCL_NET Socket.", "Remove one of the two.")
+                yield _warning(
+                    variables[name],
+                    Code.CONTRADICTORY_VARIABLES,
+                    "has no effect beside NCCL_NET Socket.",
+                    "Remove one of the two.",
+                )
     if net is not None and named == "ib" and _number(variables, "NCCL_IB_DISABLE") == 1:
-        yield _warning(net, "contradicts NCCL_IB_DISABLE 1: no network is left.", "Remove one of the two.")
+        yield _warning(
+            net,
+            Code.CONTRADICTORY_VARIABLES,
+            "contradicts NCCL_IB_DISABLE 1: no network is left.",
+            "Remove one of the two.",
+        )
     if net is not None and plugin is not None and plugin.value == "none" and named not in ("", "ib", "socket"):
         message = f"{quoted(net.value)} is a plugin's network, and NCCL_NET_PLUGIN none loads no plugin."
-        yield _warning(net, message, "Remove NCCL_NET_PLUGIN.")
+        yield _warning(net, Code.CONTRADICTORY_VARIABLES, message, "Remove NCCL_NET_PLUGIN.")
     if _number(variables, "NCCL_COLLNET_ENABLE") == 1 and plugin is not None and plugin.value == "none":
         message = "in-network reduction comes from a plugin, and NCCL_NET_PLUGIN none loads none."
-        yield _warning(variables["NCCL_COLLNET_ENABLE"], message, "Remove one of the two.")
+        yield _warning(
+            variables["NCCL_COLLNET_ENABLE"], Code.CONTRADICTORY_VARIABLES, message, "Remove one of the two."
+        )
     if _number(variables, "NCCL_MNNVL_ENABLE") == 1 and _number(variables, "NCCL_CUMEM_ENABLE") == 0:
         message = "NVLink between nodes needs memory from cuMem, which NCCL_CUMEM_ENABLE 0 switches off."
-        yield _warning(variables["NCCL_MNNVL_ENABLE"], message, "Remove NCCL_CUMEM_ENABLE.")
+        yield _warning(
+            variables["NCCL_MNNVL_ENABLE"], Code.CONTRADICTORY_VARIABLES, message, "Remove NCCL_CUMEM_ENABLE."
+        )
 
 
 def _number(variables: Variables, name: str) -> int | None:
@@ -151,5 +181,5 @@ def _number(variables: Variables, name: str) -> int | None:
     return int(value) if value is not None and re.fullmatch(r"\d{1,9}", value) else None
 
 
-def _warning(variable: Variable, message: str, fix: str) -> Finding:
-    return warning(variable.path, variable.said(message), fix)
+def _warning(variable: Variable, code: Code, message: str, fix: str) -> Finding:
+    return warning(variable.path, code, variable.said(message), fix)

@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from deepspeed_operator.api.bounds import too_large
+from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.names import CONFIG_FILE, content_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import Finding, Level, State
+from deepspeed_operator.api.status import Finding, State
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.job.digest import config_digest
 from deepspeed_operator.reconcile.actions import ReadConfigMap
@@ -68,7 +69,7 @@ def configuration(observed: Observed) -> Configuration | Unusable | None:
         present = ", ".join(content.keys) or "no keys"
         missing = f"ConfigMap {source.config_map} has no key {source.key}; it has {present}"
         fix = f"name one of its keys, or add this one; {_AGAIN}"
-        finding = Finding(level=Level.ERROR, path=f"{_SOURCE}.key", message=missing, fix=fix)
+        finding = error(f"{_SOURCE}.key", Code.MISSING_CONFIG_MAP_KEY, missing, fix)
         return Unusable(Reason.CONFIG_NOT_FOUND, (finding,))
     whose = f"ConfigMap {source.config_map}, key {source.key}"
     if content.text is None:
@@ -190,4 +191,4 @@ def read_now(observed: Observed, config_map: str, key: str | None = None, *, tex
 
 def _no_config_map(observed: Observed, path: str, name: str, fix: str) -> Finding:
     message = f"there is no ConfigMap {name} in namespace {observed.job.metadata.namespace}"
-    return Finding(level=Level.ERROR, path=path, message=message, fix=f"{fix}; {_AGAIN}")
+    return error(path, Code.MISSING_CONFIG_MAP, message, f"{fix}; {_AGAIN}")

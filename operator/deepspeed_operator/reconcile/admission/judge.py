@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from deepspeed_operator.api.bounds import excess_of
+from deepspeed_operator.api.finding import Code, advice
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import Integration, Launcher
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
@@ -130,5 +131,5 @@ def _bounded(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     if len(findings) <= MAX_FINDINGS:
         return findings
     rest = len(findings) - MAX_FINDINGS + 1
-    more = Finding(level=Level.ADVICE, path="status.findings", message=f"{rest} more: dsjob validate lists them all")
+    more = advice("status.findings", Code.MORE_FINDINGS, f"{rest} more: dsjob validate lists them all")
     return (*findings[: MAX_FINDINGS - 1], more)

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
+from deepspeed_operator.api.finding import Code, advice, error, warning
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import AdmissionPolicy, DeepSpeedJobSpec
-from deepspeed_operator.api.status import Finding, Level
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.job.gpus import Gpus
 from deepspeed_operator.job.units import gib
 from deepspeed_operator.plan.advice.smallest_change import smallest_change
@@ -30,17 +31,17 @@ def stated(
         words = f"{planned.path}: {planned.why}.{_HOW_TO_KNOW.get(planned.path, '')}"
         said = Statement("Unknown", Reason.NOT_PREDICTED, words)
         fix = "Correct spec.model, or remove it."
-        wrong = Finding(level=Level.WARNING, path=planned.path, message=f"{planned.why}.", fix=fix)
+        wrong = warning(planned.path, Code.INVALID_MODEL, f"{planned.why}.", fix)
         return said, [wrong] if planned.wrong else pod
     said = Statement(planned.fit.value, _REASONS[planned.fit], str(planned))
     if planned.fit is not Fit.NO:
         return said, pod
     refuses = spec.admission is AdmissionPolicy.REQUIRE_FIT
-    level, path = (Level.ERROR, "spec.admission") if refuses else (Level.ADVICE, "spec.model")
+    remark, path = (error, "spec.admission") if refuses else (advice, "spec.model")
     remedy = smallest_change(case, planned.capacity) if isinstance(case, Case) else None
     smaller = f"{remedy}." if remedy else "No single change that is known fits."
     fix = f"{smaller} Correct spec.model or spec.gpuMemory where they are wrong."
-    return said, [Finding(level=level, path=path, message=str(planned), fix=fix), *pod]
+    return said, [remark(path, Code.DOES_NOT_FIT, str(planned), fix), *pod]
 
 
 def _of_the_pod(case: Case, spec: DeepSpeedJobSpec, slots: int) -> Iterator[Finding]:
@@ -51,4 +52,4 @@ def _of_the_pod(case: Case, spec: DeepSpeedJobSpec, slots: int) -> Iterator[Find
             f"{gib(need)}, without data loaders and /dev/shm: the kernel would kill them."
         )
         fix = "Raise resources.limits.memory of the trainer container, or offload less."
-        yield Finding(level=Level.ADVICE, path="spec.template", message=message, fix=fix)
+        yield advice("spec.template", Code.POD_MEMORY, message, fix)

@@ -4,9 +4,10 @@ import json
 from dataclasses import replace
 from typing import Final
 
+from deepspeed_operator.api.finding import Code, advice
 from deepspeed_operator.api.plan_status import MAX_MESSAGE, PlanStatus
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
-from deepspeed_operator.api.status import MAX_FINDINGS, Finding, Level, World
+from deepspeed_operator.api.status import MAX_FINDINGS, Finding, World
 from deepspeed_operator.job.accelerators import default_resource
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
@@ -19,7 +20,6 @@ from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus
 from deepspeed_operator.reconcile.admission.judge import Judgement
 from deepspeed_operator.reconcile.observe.observed import Observed
 
-FORESEES: Final = "Predicted: "
 _DIGITS: Final = 3
 
 
@@ -81,12 +81,14 @@ def foreseen_advice(found: Foreseen, path: str) -> Finding | None:
     seconds = found.time.seconds
     bound = {"≥": "at least ", "≤": "at most ", "≈": "about "}.get(found.time.sign, "")
     network = f", of which its traffic takes {round(100 * found.time.share)} %" if found.time.communication else ""
-    begin = f"{FORESEES}{bound}{short(seconds)} s a step by the data sheet of {found.device.name}{network}"
+    begin = f"Predicted: {bound}{short(seconds)} s a step by the data sheet of {found.device.name}{network}"
     memory = f"in {gib(found.best.plan.memory.needed)} of the GPU's {gib(found.device.memory)}"
-    return faster_finding(begin, seconds, found.best, memory, path)
+    return faster_finding(Code.FASTER_PREDICTED, begin, seconds, found.best, memory=memory, path=path)
 
 
-def faster_finding(begin: str, seconds: float, best: Alternative, memory: str, path: str) -> Finding | None:
+def faster_finding(
+    code: Code, begin: str, seconds: float, best: Alternative, *, memory: str, path: str
+) -> Finding | None:
     """Return the advice to take an alternative to steps of so many seconds; `begin` and `memory` are said of both."""
     if best.gain is None:
         return None
@@ -97,7 +99,7 @@ def faster_finding(begin: str, seconds: float, best: Alternative, memory: str, p
         f"{short(seconds / best.gain)} s a step; {memory}."
     )
     fix = f"Write {written}, and run again with another spec.runId."
-    return Finding(level=Level.ADVICE, path=path, message=message, fix=fix)
+    return advice(path, code, message, fix)
 
 
 def config_path(spec: DeepSpeedJobSpec) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding, Level, State, Workers, World
@@ -22,7 +23,6 @@ from deepspeed_operator.reconcile.report.conditions import Statement, Verdict, i
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import judged_by
 from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
-from deepspeed_operator.reconcile.runtime.measured_plan import MEASURED_ADVICE
 from deepspeed_operator.reconcile.runtime.observed_engine import ENGINE, WORLD
 from deepspeed_operator.render.attempt import Attempt
 
@@ -123,8 +123,7 @@ def begin_attempt(
     """
     draft = draft or StatusDraft.of(observed.job.status)
     attempt = _record_attempt(observed, draft)
-    for source in (MEASURED_ADVICE, ENGINE, WORLD):
-        draft.findings.replace(source)
+    draft.findings.replace({*WORLD, *ENGINE, Code.FASTER_MEASURED})
     pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
     ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
     verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")

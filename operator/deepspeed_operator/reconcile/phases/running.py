@@ -3,8 +3,9 @@
 from functools import partial
 from typing import Final
 
+from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.status import ConditionType, Finding, Level, State
+from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import ConfirmMissing, DeletePod, Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import Failed, Succeeded, attempt_end, settles_at
@@ -185,11 +186,11 @@ def _report_image(observed: Observed, draft: StatusDraft) -> None:
     """Write what rank 0's agent has seen of the image."""
     report, status, declared = observed.facts.agent, observed.job.status, observed.job.spec.deepspeed_version
     report = report or AgentReport(status.attempt or 0, observed.now)
-    warnings = [Finding(level=Level.WARNING, path="spec.training", message=words) for words in report.warnings]
+    warnings = [warning("spec.training", Code.POD_WARNING, words) for words in report.warnings]
     others = {None, declared}
     if declared is not None and report.deepspeed_version not in others and not is_of_another_run(observed):
         words = f"the image has DeepSpeed {report.deepspeed_version}, the job declares {declared}"
         fix = f"Write {report.deepspeed_version}, or use another image."
-        warnings.append(Finding(level=Level.WARNING, path="spec.deepspeedVersion", message=words, fix=fix))
+        warnings.append(warning("spec.deepspeedVersion", Code.VERSION_DIFFERS, words, fix))
     draft.deepspeed_version = report.deepspeed_version or status.deepspeed_version
     draft.findings.add(*warnings)

@@ -1,34 +1,19 @@
-"""The next status of a job, as it is being written: each field has its type, each finding its source."""
+"""The next status of a job, as it is being written: each field has its type, each finding its code."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Self
 
 from deepspeed_operator.api.engine_report import Engine
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, DeepSpeedJobStatus, Failure, Finding, Workers, World
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.actions import JobEvent
 
 
-@dataclass(frozen=True, slots=True)
-class FindingSource:
-    """Where findings come from. Status does not keep it: they are known by their path and how their message begins.
-
-    `path`: None if theirs differ. `trails`: whether they come last. Of more findings than status holds the last are not
-    kept, so that what an event announces must come first: it would be announced again.
-    """
-
-    begins: tuple[str, ...] = ("",)
-    path: str | None = None
-    trails: bool = False
-
-    def owns(self, finding: Finding) -> bool:
-        return self.path in {None, finding.path} and finding.message.startswith(self.begins)
-
-
 class Findings:
-    """The findings of a status; a source replaces its own and no other's."""
+    """The findings of a status: whoever knows more replaces those of his codes, and no others."""
 
     def __init__(self, before: Sequence[Finding]) -> None:
         self._before = tuple(before)
@@ -39,10 +24,14 @@ class Findings:
         """Those that status has room for."""
         return self._now[:MAX_FINDINGS]
 
-    def replace(self, source: FindingSource, *findings: Finding) -> None:
-        """Let the source have these findings instead of those that it had."""
-        others = [each for each in self._now if not source.owns(each)]
-        self._now = [*others, *findings] if source.trails else [*findings, *others]
+    def replace(self, codes: Collection[Code], *findings: Finding, last: bool = False) -> None:
+        """Let these findings take the place of those with one of the codes.
+
+        They come first unless `last`: of more findings than status holds the last are not kept, and what an event
+        announces would be announced again.
+        """
+        others = [each for each in self._now if each.code not in codes]
+        self._now = [*others, *findings] if last else [*findings, *others]
 
     def replace_all(self, findings: Iterable[Finding]) -> None:
         """Let another run's findings take the place of all."""
@@ -52,9 +41,9 @@ class Findings:
         """Add those that are not there yet."""
         self._now += [each for each in findings if each not in self._now]
 
-    def had(self, source: FindingSource) -> bool:
-        """Whether the status has a finding of this source, as it was written last."""
-        return any(map(source.owns, self._before))
+    def had(self, code: Code) -> bool:
+        """Whether the status has a finding of this code, as it was written last."""
+        return any(each.code == code for each in self._before)
 
     def knew(self, finding: Finding) -> bool:
         """Whether the status has this finding, as it was written last."""

@@ -3,38 +3,38 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import ConditionType, Finding, Level
+from deepspeed_operator.api.status import ConditionType, Finding
 from deepspeed_operator.job.digest import config_digest, short_digest, template_digest
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import asks_for_another_run, is_true
-from deepspeed_operator.reconcile.report.draft import FindingSource, StatusDraft
+from deepspeed_operator.reconcile.report.draft import StatusDraft
 
-CONFIG: Final = Finding(
-    level=Level.WARNING,
-    path="spec.dsConfig",
-    message="changed since this run was accepted; the run keeps the configuration it began with",
-    fix="Change spec.runId to begin a run with the new configuration.",
+CONFIG: Final = warning(
+    "spec.dsConfig",
+    Code.CHANGE_NOT_APPLIED,
+    "changed since this run was accepted; the run keeps the configuration it began with",
+    "Change spec.runId to begin a run with the new configuration.",
 )
-TEMPLATE: Final = Finding(
-    level=Level.WARNING,
-    path="spec.template",
-    message="changed since this attempt's pods were made, which stay as they are; the next attempt takes it",
-    fix="Suspend the job and resume it, or change spec.runId to begin a run with the new template.",
+TEMPLATE: Final = warning(
+    "spec.template",
+    Code.CHANGE_NOT_APPLIED,
+    "changed since this attempt's pods were made, which stay as they are; the next attempt takes it",
+    "Suspend the job and resume it, or change spec.runId to begin a run with the new template.",
 )
 _FACTS: Final = {
-    field: Finding(
-        level=Level.WARNING,
-        path=f"spec.{field}",
-        message="changed since this run was accepted: whether it fits and may run was judged by what it said then",
-        fix="Change spec.runId to begin a run that is judged by what it says now.",
+    field: warning(
+        f"spec.{field}",
+        Code.CHANGE_NOT_APPLIED,
+        "changed since this run was accepted: whether it fits and may run was judged by what it said then",
+        "Change spec.runId to begin a run that is judged by what it says now.",
     )
     for field in ("model", "gpuMemory", "admission")
 }
 _SINCE: Final = "changed since this run"
-_CHANGES: Final = FindingSource(("changed since this ",))
 # What a run is not made of; dsConfig has the run's own digest, by which its later attempts find it.
 _NOT_OF_A_RUN: Final = {"run_id", "suspend", "lifecycle", "ds_config"}
 
@@ -71,7 +71,7 @@ def report_changes(observed: Observed, draft: StatusDraft) -> None:
         return  # all pods are there, and spec is as it was when this was last asked
     changed = _changed_since(observed) if finished else _changed(observed, draft.attempt)
     now = [*changed] if status.run_id == job.spec.run_id else []
-    draft.findings.replace(_CHANGES, *now)
+    draft.findings.replace({Code.CHANGE_NOT_APPLIED}, *now)
     draft.events += [
         JobEvent("Warning", Reason.CHANGE_NOT_APPLIED, f"{each}") for each in now if not draft.findings.knew(each)
     ]
@@ -97,7 +97,7 @@ def _changed_since(observed: Observed) -> Iterator[Finding]:
     fields = [*(["dsConfig"] if _config_changed(observed) else []), *_changed_fields(observed)]
     for field in fields:
         fix = "Set a new spec.runId to run it."
-        yield Finding(level=Level.WARNING, path=f"spec.{field}", message=_SINCE, fix=fix)
+        yield warning(f"spec.{field}", Code.CHANGE_NOT_APPLIED, _SINCE, fix)
 
 
 def _config_changed(observed: Observed) -> bool:

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.plan_status import MAX_MESSAGE, PlanStatus
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding, World
@@ -15,7 +16,6 @@ from deepspeed_operator.plan.time.measured import Measured
 from deepspeed_operator.reconcile.actions import CorrectPlan, JobEvent
 from deepspeed_operator.reconcile.admission.configuration import run_configuration
 from deepspeed_operator.reconcile.admission.plan_forecast import (
-    FORESEES,
     config_path,
     faster_finding,
     foreseeable,
@@ -27,13 +27,11 @@ from deepspeed_operator.reconcile.admission.plan_forecast import (
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import Verdict
-from deepspeed_operator.reconcile.report.draft import FindingSource, StatusDraft
+from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.runtime.observed_transport import last_words, reported
 
-_SAYS: Final = "Measured: "
-MEASURED_ADVICE: Final = FindingSource((_SAYS,))
-_ADVICE: Final = FindingSource((_SAYS, FORESEES), trails=True)
+_ADVICE: Final = frozenset({Code.FASTER_MEASURED, Code.FASTER_PREDICTED})
 
 
 def measured_of(said: Any) -> Measured | None:
@@ -63,7 +61,7 @@ def report_plan(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
         return
     if plan is not None:
         draft.plan = plan
-        draft.findings.replace(_ADVICE, *filter(None, [found]))
+        draft.findings.replace(_ADVICE, *filter(None, [found]), last=True)
 
 
 def _corrected(observed: Observed, gang: Gang, world: World) -> Corrected | None:
@@ -131,7 +129,8 @@ def advice(found: Corrected, path: str) -> Finding | None:
     else:
         memory = "its memory was not predicted"
     seconds = measured.step_seconds
-    return faster_finding(f"{_SAYS}{short(seconds)} s a step{network}", seconds, best, memory, path)
+    begin = f"Measured: {short(seconds)} s a step{network}"
+    return faster_finding(Code.FASTER_MEASURED, begin, seconds, best, memory=memory, path=path)
 
 
 def _measured(observed: Observed, gang: Gang) -> Measured | None:

@@ -6,22 +6,23 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from deepspeed_operator.api.engine_report import Engine
+from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.status import Batch, Finding, Level, World
+from deepspeed_operator.api.status import Batch, Finding, World
 from deepspeed_operator.api.untyped import list_at, object_at
-from deepspeed_operator.lint.engine_differences import DIFFERS, IGNORED, engine_findings
+from deepspeed_operator.lint.engine_differences import engine_findings
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.admission.plan_forecast import config_path
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed, WorldReport
-from deepspeed_operator.reconcile.report.draft import FindingSource, StatusDraft
+from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.runtime.observed_transport import last_words
 
 _LAUNCHER: Final = "spec.training.launcher"
 # What an attempt's ranks tell.
-WORLD: Final = FindingSource(path=_LAUNCHER)
-ENGINE: Final = FindingSource((DIFFERS, IGNORED))
+WORLD: Final = frozenset({Code.WORLD_MISMATCH, Code.WORLD_UNSEEN})
+ENGINE: Final = frozenset({Code.ENGINE_DIFFERS, Code.SECTION_REPLACED})
 _UNSEEN: Final = "world not asserted: "
 _MOST_ENGINES: Final = 4
 
@@ -49,7 +50,7 @@ def report_engine(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
     world = [world_finding(report.note)] if report.note is not None else []
     draft.findings.replace(WORLD, *world)
     for each in world:
-        if not (draft.findings.knew(each) or each.message.startswith(_UNSEEN)):
+        if not (draft.findings.knew(each) or each.code == Code.WORLD_UNSEEN):
             draft.events.append(JobEvent("Warning", Reason.WORLD_MISMATCH, f"{each}"))
     if _is_news(observed, gang):
         found = _of_run(observed, report)
@@ -61,13 +62,13 @@ def report_engine(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
 
 def world_finding(note: str) -> Finding:
     """Return the warning about a world that is another one, or that nobody saw."""
+    if note.startswith(_UNSEEN):
+        return warning(_LAUNCHER, Code.WORLD_UNSEEN, note, "Compare the world in the job's log with status.world.")
     fix = (
-        "Compare the world in the job's log with status.world."
-        if note.startswith(_UNSEEN)
-        else "Start the ranks with NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR and MASTER_PORT, or by launcher "
-        "Ranks; a run that ends so has failed with reason WorldMismatch."
+        "Start the ranks with NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR and MASTER_PORT, or by launcher Ranks; "
+        "a run that ends so has failed with reason WorldMismatch."
     )
-    return Finding(level=Level.WARNING, path=_LAUNCHER, message=note, fix=fix)
+    return warning(_LAUNCHER, Code.WORLD_MISMATCH, note, fix)
 
 
 def training_engine(engines: Sequence[Engine]) -> Engine | None:

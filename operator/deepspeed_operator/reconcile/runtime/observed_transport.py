@@ -6,21 +6,20 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding, Level
+from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding
 from deepspeed_operator.api.transport import Transport, TransportState
 from deepspeed_operator.api.untyped import Json, object_at
 from deepspeed_operator.job.fabric.guard import fallbacks
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.draft import FindingSource, StatusDraft
+from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 _PROFILE: Final = "spec.network.profile"
-_REPORTS: Final = "NCCL reports "
-_MISMATCH: Final = FindingSource((_REPORTS,), _PROFILE)
 _NOT_REPORTED = "NCCL reported no connection before the run ended: its ranks used gloo or MPI, or no collective."
 
 
@@ -30,8 +29,8 @@ def report_transport(observed: Observed, transport: Transport | None, draft: Sta
     found = mismatch(observed.job.spec, transport) if transport is not None else None
     if found is None or is_of_another_run(observed):
         return
-    draft.findings.replace(_MISMATCH, found)
-    if not draft.findings.had(_MISMATCH):
+    draft.findings.replace({Code.TRANSPORT_MISMATCH}, found)
+    if not draft.findings.had(Code.TRANSPORT_MISMATCH):
         draft.events.append(JobEvent("Warning", Reason.TRANSPORT_MISMATCH, f"{found}"))
 
 
@@ -44,9 +43,9 @@ def mismatch(spec: DeepSpeedJobSpec, transport: Transport) -> Finding | None:
     devices = f" ({', '.join(link.devices)})" if link.devices else ""
     where = "between nodes" if link.between == "Nodes" else "between ranks of a node"
     pairs = f" {', '.join(link.nodes)}" if link.nodes else ""
-    words = f"{_REPORTS}{link.uses}{devices} {where}{pairs}, not the fabric of profile {spec.network.profile}."
+    words = f"NCCL reports {link.uses}{devices} {where}{pairs}, not the fabric of profile {spec.network.profile}."
     fix = "See docs/transport.md for what keeps NCCL from it; spec.network.require: true ends such a run."
-    return Finding(level=Level.WARNING, path=_PROFILE, message=words, fix=fix)
+    return warning(_PROFILE, Code.TRANSPORT_MISMATCH, words, fix)
 
 
 def transport_of(said: Any) -> Transport | None:
