@@ -101,7 +101,7 @@ def test_required_fit_refuses_nothing_for_a_copy_that_deepspeed_makes_on_the_hos
 
 def test_required_fit_refuses_nothing_for_activations_of_layers_that_may_be_frozen() -> None:
     found = simulation(admission="RequireFit", model={**MODEL, "trainableParameters": 100_000_000})
-    assert said(found) == ("Unknown", "NotCertain")
+    assert said(found) == ("Unknown", "PredictionUncertain")
     assert "that frozen layers keep activations" in found.condition(ConditionType.MEMORY_FIT).message
     assert len(found.pods) == 2
 
