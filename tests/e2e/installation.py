@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from dev.cluster.cluster import AuditEvent, Cluster
 from dev.cluster.processes import run
-from dev.images import images
+from dev.images import images, recipes
 from tests.e2e import processes
 from tests.e2e.kube import CORE, Json, eventually
 
@@ -30,7 +30,12 @@ class Operator:
     def install(self, *settings: str) -> None:
         """Install or upgrade the chart; `settings`: further values, as `--set` takes them."""
         repository, _, tag = images.ensure("operator").rpartition(":")
-        values = {"image.repository": repository, "image.tag": tag, "worker.image": images.ensure("worker")}
+        values = {
+            "image.repository": repository,
+            "image.tag": tag,
+            "worker.image": images.ensure("worker"),
+            "worker.deepspeedVersion": recipes.worker_deepspeed(),
+        }
         options = [option for name, value in values.items() for option in ("--set-string", f"{name}={value}")]
         options += [option for setting in settings for option in ("--set", setting)]
         # As on a strict cluster: the API server refuses pods there that are not of Pod Security's narrowest kind.
