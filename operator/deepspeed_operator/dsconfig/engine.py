@@ -15,7 +15,7 @@ from deepspeed_operator.dsconfig.offload import offload_notes
 from deepspeed_operator.dsconfig.optimizers import optimizer_notes
 from deepspeed_operator.dsconfig.schedulers import scheduler_notes
 from deepspeed_operator.dsconfig.schema import TOP
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.dsconfig.wording import quoted
 
 _DTYPES: Final[Mapping[str, str]] = {
@@ -26,7 +26,6 @@ _DTYPES: Final[Mapping[str, str]] = {
 _ONE_DTYPE_AT_STAGE_0: Final = (0, 18, 0)  # since then stage 0 accumulates in the model's type only
 _BF16_IN_BF16: Final = (0, 17, 6)  # since then stage 0 accumulates bf16 in bf16, too
 _FP16_ON_CPUS_AT_STAGE_0: Final = (0, 16, 0)  # since then where the CPU itself has it
-_GRADIENTS: Final = 2  # ZeRO stages that partition gradients begin here
 # Sections of which the engine needs these keys, if they are enabled.
 _NEEDED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("curriculum_learning",): ("min_difficulty", "max_difficulty", "schedule_type"),
@@ -129,7 +128,7 @@ def _mixes(setup: Setup, model: str, accumulation: str) -> bool:
 
 
 def _pipeline(setup: Setup) -> Iterator[Note]:
-    if setup.division.pipeline > 1 and setup.stage >= _GRADIENTS:
+    if setup.division.pipeline > 1 and setup.stage >= ZeroStage.GRADIENTS:
         message = "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism."
         yield refused((ZERO, "stage"), Code.NOT_WITH_PIPELINE, message, "Write stage: 1, or run without a pipeline.")
 
@@ -138,7 +137,7 @@ def _tensor(setup: Setup) -> Iterator[Note]:
     size: int = setup.value("tensor_parallel", "autotp_size") or 0
     if size <= 1:
         return
-    if setup.stage > _GRADIENTS and setup.schema.starts_refusing("autotp_and_stage_3"):
+    if setup.stage > ZeroStage.GRADIENTS and setup.schema.starts_refusing("autotp_and_stage_3"):
         message = "this version refuses AutoTP (tensor_parallel.autotp_size) at ZeRO stage 3."
         yield refused(
             (ZERO, "stage"),
@@ -170,10 +169,10 @@ def _experts(setup: Setup) -> Iterator[Note]:
 
 
 def _gradients(setup: Setup) -> Iterator[Note]:
-    if setup.stage < _GRADIENTS or not setup.on(ZERO, "reduce_scatter"):
+    if setup.stage < ZeroStage.GRADIENTS or not setup.on(ZERO, "reduce_scatter"):
         return
     average = str(setup.plain("gradient_allreduce_op") or "mean").lower() != "sum"
-    if setup.stage == _GRADIENTS and not average:
+    if setup.stage == ZeroStage.GRADIENTS and not average:
         return
     fix = f"Remove it, or write {ZERO}.reduce_scatter: false."
     if setup.plain("prescale_gradients"):
@@ -208,7 +207,7 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     if autocast and setup.on(ZERO, "zero_quantized_weights") and schema.starts_refusing(_AUTOCAST):
         message = "torch_autocast and zero_quantized_weights exclude each other."
         yield refused(("torch_autocast", "enabled"), Code.AUTOCAST_AND_QUANTIZED, message, "Disable one of them.")
-    if setup.accelerator == "cpu" and setup.stage > _GRADIENTS and setup.on(ZERO, "zero_quantized_weights"):
+    if setup.accelerator == "cpu" and setup.stage > ZeroStage.GRADIENTS and setup.on(ZERO, "zero_quantized_weights"):
         message = "the quantizer is not implemented for CPUs."
         yield refused((ZERO, "zero_quantized_weights"), Code.UNSUPPORTED_ACCELERATOR, message, "Remove it.")
 
@@ -240,7 +239,7 @@ def _needed(setup: Setup) -> Iterator[Note]:
 def _unmanaged(setup: Setup) -> Iterator[Note]:
     overlaps = setup.value(ZERO, "overlap_comm")
     reasons = {
-        "overlap_comm below ZeRO stage 2": overlaps and setup.stage < _GRADIENTS,
+        "overlap_comm below ZeRO stage 2": overlaps and setup.stage < ZeroStage.GRADIENTS,
         "pipeline parallelism": setup.division.pipeline > 1,
         "DeepCompile": setup.on("compile", "deepcompile"),
     }

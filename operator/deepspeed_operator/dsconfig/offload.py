@@ -12,8 +12,8 @@ from deepspeed_operator.dsconfig.wording import plural
 OPTIMIZER: Final = "offload_optimizer"
 PARAM: Final = "offload_param"
 _ZENFLOW_IS_TESTED: Final = (0, 19, 5)
-_ADAMS: Final = frozenset({"adam", "adamw"})
-_ON_THE_HOST: Final = _ADAMS | {"adagrad", "lion"}
+ADAMS: Final = frozenset({"adam", "adamw"})
+_ON_THE_HOST: Final = ADAMS | {"adagrad", "lion"}
 
 
 def offload_notes(setup: Setup) -> Iterator[Note]:
@@ -40,11 +40,20 @@ def uses_cpu_optimizer(setup: Setup) -> bool:
     return device_of(setup, OPTIMIZER) != "none"
 
 
-def _of_deepspeed(setup: Setup) -> str | None:
-    """Return the optimizer of the configuration, by DeepSpeed's name for its own implementation."""
+def sums_bf16_in_fp32(setup: Setup) -> bool:
+    """Whether BF16_Optimizer wraps the optimizer: stage 1, bf16, gradients added up in fp32, nothing offloaded."""
+    in_fp32 = setup.stage == ZeroStage.OPTIMIZER_STATES and setup.bf16 and setup.accumulates_in_fp32
+    return in_fp32 and not uses_cpu_optimizer(setup)
+
+
+def deepspeed_optimizer(setup: Setup) -> str | None:
+    """Return the optimizer of the configuration, by DeepSpeed's name for its own implementation.
+
+    None where the configuration names none, or asks for torch's.
+    """
     kind = setup.section("optimizer").get("type")
     name = kind.lower() if isinstance(kind, str) else None
-    return None if name in _ADAMS and object_at(setup.config, "optimizer", "params").get("torch_adam") else name
+    return None if name in ADAMS and object_at(setup.config, "optimizer", "params").get("torch_adam") else name
 
 
 def _refused(path: Path, code: Code, message: str, fix: str) -> Note:
@@ -90,7 +99,8 @@ def _on_the_host_for_nothing(setup: Setup) -> Iterator[Note]:
 
     With ZenFlow it is not asked to step.
     """
-    name, on_host = _of_deepspeed(setup), setup.accelerator in {None, "cpu"} or setup.zero.get("zenflow") is not None
+    on_host = setup.accelerator in {None, "cpu"} or setup.zero.get("zenflow") is not None
+    name = deepspeed_optimizer(setup)
     if on_host or name not in _ON_THE_HOST or not uses_cpu_optimizer(setup):
         return
     message = f"at stage 0 {name} steps on the CPU, and the parameters stay on the device: the first step fails."
@@ -144,8 +154,7 @@ def _grad_norm(setup: Setup) -> Iterator[Note]:
     if setup.on(ZERO, "compute_grad_norm") or not setup.schema.starts_refusing("compute_grad_norm_and_clipping"):
         return
     path: Path = ("compute_grad_norm",)
-    sums_apart = setup.stage == 1 and setup.bf16 and setup.accumulates_in_fp32 and not uses_cpu_optimizer(setup)
-    if sums_apart and setup.schema.starts_refusing("norm_of_fp32_sums"):
+    if sums_bf16_in_fp32(setup) and setup.schema.starts_refusing("norm_of_fp32_sums"):
         message = "false does not work at ZeRO stage 1 in bf16 with gradients added up in fp32."
         yield _refused(path, Code.DTYPE_MISMATCH, message, "Remove it, or remove data_types.grad_accum_dtype.")
     if setup.plain("gradient_clipping"):
@@ -166,7 +175,7 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
     for section in (*(["fp16"] if fp16 else []), *(["bf16"] if both else [])):
         key = f"{section}_master_weights_and_grads"
         given = setup.section("optimizer").get("type") is not None
-        on_host = uses_cpu_optimizer(setup) and (not given or _of_deepspeed(setup) in _ADAMS)
+        on_host = uses_cpu_optimizer(setup) and (not given or deepspeed_optimizer(setup) in ADAMS)
         if section == "bf16" and setup.on("bf16", "bf16_optimizer_states"):
             # States in bf16 may stay on the device; since a version, offloaded ones are the CPU's Adam's only.
             checked = setup.schema.starts_refusing("bf16_states_offloaded_to_others")

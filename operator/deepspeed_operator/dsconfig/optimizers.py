@@ -8,8 +8,8 @@ from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.nearest import NearNames, nearest
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
-from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
-from deepspeed_operator.dsconfig.setup import ZERO, Setup
+from deepspeed_operator.dsconfig.offload import ADAMS, uses_cpu_optimizer
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.dsconfig.wording import quoted
 
 _TYPE: Final[Path] = ("optimizer", "type")
@@ -18,9 +18,7 @@ _TESTED_WITH_ZERO: Final = frozenset({"adam", "adamw", "adagrad", "lion", "muon"
 _NUMBERS: Final = frozenset({"lr", "eps", "weight_decay", "momentum", "max_coeff", "min_coeff", "muon_lr", "adam_lr"})
 _BETAS: Final = 2
 _ONE_BIT: Final = frozenset({"onebitadam", "onebitlamb", "zerooneadam"})
-_ADAMS: Final = frozenset({"adam", "adamw"})
 _CLIPPING: Final = "max_grad_norm"
-_PARAMETERS: Final = 3
 
 
 def optimizer_notes(setup: Setup) -> Iterator[Note]:
@@ -79,7 +77,7 @@ def _are_betas(value: object) -> bool:
 def _arguments(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
     """What the class refuses as an argument it does not have."""
     parameters = object_at(setup.section("optimizer"), "params")
-    offloaded, torch_adam = uses_cpu_optimizer(setup), known in _ADAMS and bool(parameters.get("torch_adam"))
+    offloaded, torch_adam = uses_cpu_optimizer(setup), known in ADAMS and bool(parameters.get("torch_adam"))
     lists = setup.schema.optimizer_params.get(known or name)
     if lists is None:
         return
@@ -90,7 +88,7 @@ def _arguments(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
     for key in parameters:
         if key not in taken and key != _CLIPPING:
             yield _no_argument(setup, f"{name}{where}", key, taken, near, of_torch=of_torch)
-    refuses = not offloaded or (known in _ADAMS and setup.schema.starts_refusing("amsgrad_on_cpus"))
+    refuses = not offloaded or (known in ADAMS and setup.schema.starts_refusing("amsgrad_on_cpus"))
     if parameters.get("amsgrad") and "amsgrad" in taken and refuses and not of_torch:
         message = f"DeepSpeed's {known} does not support the AMSGrad variant."
         yield _refused((*_PARAMS, "amsgrad"), Code.UNSUPPORTED_AMSGRAD, message, "Remove it.")
@@ -124,10 +122,10 @@ def _zero(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
         yield _refused(
             _TYPE, Code.UNTESTED_OPTIMIZER, message, "Write zero_allow_untested_optimizer: true, or use AdamW."
         )
-    if known == "muon" and setup.stage == _PARAMETERS and setup.schema.starts_refusing("muon_and_stage_3"):
+    if known == "muon" and setup.stage == ZeroStage.PARAMETERS and setup.schema.starts_refusing("muon_and_stage_3"):
         message = "this version's Muon does not work at ZeRO stage 3."
         yield _refused(_TYPE, Code.ZERO_STAGE, message, f"Write {ZERO}.stage: 2, or use another optimizer.")
-    scattered = setup.stage == _PARAMETERS and setup.on(ZERO, "reduce_scatter")
+    scattered = setup.stage == ZeroStage.PARAMETERS and setup.on(ZERO, "reduce_scatter")
     if known == "muon" and scattered and setup.schema.starts_refusing("muon_and_reduce_scatter"):
         message = "Muon and reduce scatter cannot be used together at ZeRO stage 3."
         yield _refused((ZERO, "reduce_scatter"), Code.NOT_WITH_MUON, message, "Write reduce_scatter: false.")

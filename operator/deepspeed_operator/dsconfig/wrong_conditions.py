@@ -6,11 +6,10 @@ from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import ACCUMULATION
-from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
+from deepspeed_operator.dsconfig.offload import ADAMS, deepspeed_optimizer, sums_bf16_in_fp32, uses_cpu_optimizer
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 
-_ADAMS: Final = frozenset({"adam", "adamw"})
-_FUSED: Final = _ADAMS | {"onebitadam", "zerooneadam"}  # what DeepSpeed wraps in its fused half-precision optimizer
+_FUSED: Final = ADAMS | {"onebitadam", "zerooneadam"}  # what DeepSpeed wraps in its fused half-precision optimizer
 _LAMBS: Final = frozenset({"lamb", "onebitlamb"})
 _HALF: Final = frozenset({"fp16", "float16", "half", "torch.float16"})
 _DEFAULT_WARMUP: Final = 1000
@@ -34,12 +33,16 @@ class RunCase:
     @property
     def optimizer(self) -> str:
         """The configuration's optimizer in lower case, "" where it names none."""
-        name: Any = self.setup.section("optimizer").get("type")
-        return name.lower() if isinstance(name, str) else ""
+        return self._text("optimizer", "type").lower()
 
     @property
     def optimizer_params(self) -> dict[str, Any]:
         return object_at(self.setup.section("optimizer"), "params")
+
+    @property
+    def scheduler(self) -> str:
+        """The configuration's scheduler as written, "" where it names none."""
+        return self._text("scheduler", "type")
 
     @property
     def scheduler_params(self) -> dict[str, Any]:
@@ -64,15 +67,19 @@ class RunCase:
     @property
     def fused(self) -> bool:
         """Whether DeepSpeed makes one of its fused optimizers for the device."""
-        of_torch = self.optimizer in _ADAMS and bool(self.optimizer_params.get("torch_adam"))
-        return self.optimizer in _FUSED and not of_torch and not uses_cpu_optimizer(self.setup)
+        return deepspeed_optimizer(self.setup) in _FUSED and not uses_cpu_optimizer(self.setup)
 
     @property
-    def sums_bf16_in_fp32(self) -> bool:
-        """Whether the optimizer is wrapped in BF16_Optimizer: stage 1, bf16, gradients in fp32, nothing offloaded."""
-        setup = self.setup
-        stage_1 = setup.stage == ZeroStage.OPTIMIZER_STATES
-        return stage_1 and setup.bf16 and setup.accumulates_in_fp32 and not uses_cpu_optimizer(setup)
+    def autocasts_to_half(self) -> bool:
+        """Whether torch_autocast computes in fp16."""
+        return (
+            bool(self.setup.section("torch_autocast").get("enabled")) and self._text("torch_autocast", "dtype") in _HALF
+        )
+
+    def _text(self, section: str, key: str) -> str:
+        """Return a text of a section; "" where something else is written, which may be anything."""
+        value = self.setup.section(section).get(key)
+        return value if isinstance(value, str) else ""
 
 
 Condition = Callable[[RunCase], bool]
@@ -99,7 +106,7 @@ def divided_at_each_stage(case: RunCase) -> bool:
 
 def last_gradient_not_reduced(case: RunCase) -> bool:
     late = not case.setup.on("bf16", "immediate_grad_update")
-    return case.sums_bf16_in_fp32 and late and case.several_ranks and not case.pipeline
+    return sums_bf16_in_fp32(case.setup) and late and case.several_ranks and not case.pipeline
 
 
 def bf16_gradients_pile_up(case: RunCase) -> bool:
@@ -117,9 +124,7 @@ def overflow_seen_alone(case: RunCase) -> bool:
 
 
 def autocast_unscaled(case: RunCase) -> bool:
-    autocast = case.setup.section("torch_autocast")
-    on = bool(autocast.get("enabled")) and autocast.get("dtype") in _HALF
-    return on and case.setup.stage == ZeroStage.DISABLED
+    return case.autocasts_to_half and case.setup.stage == ZeroStage.DISABLED
 
 
 def secondary_copy_stale(case: RunCase) -> bool:
@@ -137,7 +142,7 @@ def muon_without_zero(case: RunCase) -> bool:
 
 
 def muon_in_bf16_optimizer(case: RunCase) -> bool:
-    return case.optimizer == "muon" and case.sums_bf16_in_fp32
+    return case.optimizer == "muon" and sums_bf16_in_fp32(case.setup)
 
 
 def _muon_below_stage_3(case: RunCase) -> bool:
@@ -153,7 +158,7 @@ def muon_offloaded_without_scatter(case: RunCase) -> bool:
 
 
 def muon_scattered(case: RunCase) -> bool:
-    never_orthogonal = case.sums_bf16_in_fp32 or uses_cpu_optimizer(case.setup)
+    never_orthogonal = sums_bf16_in_fp32(case.setup) or uses_cpu_optimizer(case.setup)
     scattered = case.setup.on(ZERO, "reduce_scatter") and case.several_ranks
     return _muon_below_stage_3(case) and scattered and not never_orthogonal
 
@@ -163,7 +168,7 @@ def muon_per_micro_batch(case: RunCase) -> bool:
 
 
 def muon_with_cosine(case: RunCase) -> bool:
-    return case.optimizer == "muon" and case.setup.section("scheduler").get("type") == "WarmupCosineLR"
+    return case.optimizer == "muon" and case.scheduler == "WarmupCosineLR"
 
 
 def _two_rates(case: RunCase) -> bool:
@@ -174,18 +179,18 @@ def _two_rates(case: RunCase) -> bool:
 
 
 def rates_of_one_group(case: RunCase) -> bool:
-    warm_up = case.setup.section("scheduler").get("type") == "WarmupLR"
+    warm_up = case.scheduler == "WarmupLR"
     return warm_up and _two_rates(case) and case.scheduler_params.get("warmup_max_lr") is None
 
 
 def rates_overwritten(case: RunCase) -> bool:
-    name, highest = case.setup.section("scheduler").get("type"), case.scheduler_params.get("warmup_max_lr")
+    name, highest = case.scheduler, case.scheduler_params.get("warmup_max_lr")
     one = name == "WarmupDecayLR" and "warmup_max_lr" not in case.scheduler_params
     return _two_rates(case) and (one or (name in {"WarmupLR", "WarmupDecayLR"} and isinstance(highest, int | float)))
 
 
 def _warms_up_throughout(case: RunCase, name: str) -> bool:
-    if case.setup.section("scheduler").get("type") != name:
+    if case.scheduler != name:
         return False
     total = case.scheduler_params.get("total_num_steps")
     warm_up = case.scheduler_params.get("warmup_num_steps", _DEFAULT_WARMUP)
@@ -202,9 +207,9 @@ def decay_warms_up_throughout(case: RunCase) -> bool:
 
 def stairs_ignored(case: RunCase) -> bool:
     stairs = (case.scheduler_params.get(f"cycle_{half}_stair_count") for half in ("first", "second"))
-    one_cycle = case.setup.section("scheduler").get("type") == "OneCycle"
+    one_cycle = case.scheduler == "OneCycle"
     return one_cycle and any(isinstance(count, int) and count > 0 for count in stairs)
 
 
 def starts_at_full_rate(case: RunCase) -> bool:
-    return case.setup.section("scheduler").get("type") in {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}
+    return case.scheduler in {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}

@@ -3,17 +3,20 @@
 That DeepSpeed trains so is read from its source; a row names the pull request.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from deepspeed_operator.api.status import Level
+from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, written
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.versions import numbers_of
 from deepspeed_operator.dsconfig.wrong_results import WRONG_RESULTS, WrongResult
 from tests.consoles import ROOT
+from tests.unit.dsconfig.test_bad_input import ODD
 from tests.unit.dsconfig.verdicts import ADAM, CPU_OFFLOAD
 
 Config = dict[str, Any]
@@ -198,6 +201,21 @@ def test_a_version_that_is_not_known_has_its_own_rows() -> None:
 def test_gradients_are_lost_whatever_else_is_wrong_with_the_batch() -> None:
     contradiction = {"train_batch_size": 32, **FOUR}
     assert wrong({**contradiction, **ADAM, **zero(2, **CPU_OFFLOAD)}, "0.18.9")
+
+
+def oddly(config: Config) -> Iterator[Config]:
+    """Yield the configuration with each value in turn replaced by something that nobody should write."""
+    for key, value in config.items():
+        yield from ({**config, key: odd} for odd in ODD)
+        yield from ({**config, key: inner} for inner in oddly(object_at(value)))
+
+
+@pytest.mark.parametrize(("code", "versions", "configs", "circumstances"), ROWS)
+def test_odd_values_where_a_row_looks_are_judged(
+    code: str, versions: Versions, configs: tuple[Config, Config], circumstances: dict[str, Any]
+) -> None:
+    for config in oddly(configs[0]):
+        wrong(config, versions[0], **circumstances)
 
 
 def test_without_a_version_the_note_names_those_that_are_wrong() -> None:

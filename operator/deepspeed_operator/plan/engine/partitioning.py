@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.dsconfig.offload import uses_cpu_optimizer
+from deepspeed_operator.dsconfig.offload import sums_bf16_in_fp32, uses_cpu_optimizer
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.plan.model.architecture import Model
 
@@ -61,9 +61,7 @@ def replaced_by_bf16_optimizer(setup: Setup) -> bool:
 
 def summed_by_bf16_optimizer(setup: Setup) -> bool:
     """Whether stage 1 is done by BF16_Optimizer, which knows none of ZeRO's options."""
-    return (
-        setup.stage == ZeroStage.OPTIMIZER_STATES and setup.bf16 and setup.accumulates_in_fp32 and not offloads(setup)
-    )
+    return sums_bf16_in_fp32(setup) and not offloads(setup)
 
 
 def offloads(setup: Setup) -> bool:
