@@ -10,7 +10,7 @@ from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.intent import intended, written_instead
-from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
+from deepspeed_operator.dsconfig.notes import Note, Path, refused, warning
 from deepspeed_operator.dsconfig.offload import offload_notes
 from deepspeed_operator.dsconfig.optimizers import optimizer_notes
 from deepspeed_operator.dsconfig.schedulers import scheduler_notes
@@ -49,10 +49,6 @@ def engine_notes(setup: Setup) -> Iterator[Note]:
     yield from offload_notes(setup)
     yield from optimizer_notes(setup)
     yield from scheduler_notes(setup)
-
-
-def refused(path: Path, code: Code, message: str, fix: str) -> Note:
-    return error(path, code, message, fix, CheckPhase.ENGINE)
 
 
 def _precision(setup: Setup) -> Iterator[Note]:

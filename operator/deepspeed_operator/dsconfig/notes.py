@@ -37,6 +37,11 @@ def error(path: Path, code: Code, message: str, fix: str, phase: CheckPhase = Ch
     return Note(Level.ERROR, path, code, message, fix, phase)
 
 
+def refused(path: Path, code: Code, message: str, fix: str) -> Note:
+    """Say what DeepSpeed refuses when its engine starts."""
+    return error(path, code, message, fix, CheckPhase.ENGINE)
+
+
 def warning(path: Path, code: Code, message: str, fix: str) -> Note:
     return Note(Level.WARNING, path, code, message, fix, CheckPhase.SILENT)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
+from deepspeed_operator.dsconfig.notes import Note, Path, refused, warning
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.dsconfig.wording import plural
 
@@ -57,7 +57,7 @@ def deepspeed_optimizer(setup: Setup) -> str | None:
 
 
 def _refused(path: Path, code: Code, message: str, fix: str) -> Note:
-    return error((ZERO, *path), code, message, fix, CheckPhase.ENGINE)
+    return refused((ZERO, *path), code, message, fix)
 
 
 def _nvme(setup: Setup) -> Iterator[Note]:
@@ -183,7 +183,7 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
         if setup.on(section, key) and not on_host:
             message = f"needs {ZERO}.{OPTIMIZER} with an Adam optimizer."
             fix = f"Write {ZERO}.{OPTIMIZER}: {{device: cpu}} and optimizer.type: AdamW, or remove it."
-            yield error((section, key), Code.NEEDS_OFFLOAD, message, fix, CheckPhase.ENGINE)
+            yield refused((section, key), Code.NEEDS_OFFLOAD, message, fix)
 
 
 def _hierarchy(setup: Setup) -> Iterator[Note]:

@@ -7,7 +7,7 @@ from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.nearest import NearNames, nearest
-from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
+from deepspeed_operator.dsconfig.notes import Note, Path, refused, warning
 from deepspeed_operator.dsconfig.offload import ADAMS, uses_cpu_optimizer
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.dsconfig.wording import quoted
@@ -40,17 +40,13 @@ def optimizer_notes(setup: Setup) -> Iterator[Note]:
         yield from _on_cpus(setup, name, known)
 
 
-def _refused(path: Path, code: Code, message: str, fix: str) -> Note:
-    return error(path, code, message, fix, CheckPhase.ENGINE)
-
-
 def _unknown(setup: Setup, name: str) -> Note:
     if name.lower() in _ONE_BIT:
         message = f"{name} has been removed, as all 1-bit optimizers."
-        return _refused(_TYPE, Code.UNKNOWN_OPTIMIZER, message, "Write AdamW.")
+        return refused(_TYPE, Code.UNKNOWN_OPTIMIZER, message, "Write AdamW.")
     close = nearest(name, setup.schema.torch_optimizers) or nearest(name.lower(), setup.schema.optimizers)
     message = f"{quoted(name)} is not a supported DeepSpeed Optimizer, nor the name of one in torch.optim."
-    return _refused(_TYPE, Code.UNKNOWN_OPTIMIZER, message, f"Write {close}." if close else "Write AdamW, for example.")
+    return refused(_TYPE, Code.UNKNOWN_OPTIMIZER, message, f"Write {close}." if close else "Write AdamW, for example.")
 
 
 def _parameters(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
@@ -58,14 +54,12 @@ def _parameters(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
         path: Path = (*_PARAMS, key)
         if key == _CLIPPING:
             message = "is refused as an optimizer's parameter when the engine starts."
-            yield _refused(path, Code.MAX_GRAD_NORM, message, "Write gradient_clipping instead.")
+            yield refused(path, Code.MAX_GRAD_NORM, message, "Write gradient_clipping instead.")
         elif key in _NUMBERS and isinstance(value, str) and value != AUTO:
             message = f"must be a number, not {quoted(value)}."
-            yield _refused(path, Code.INVALID_VALUE, message, "Write it without quotes.")
+            yield refused(path, Code.INVALID_VALUE, message, "Write it without quotes.")
         elif key == "betas" and value != AUTO and not _are_betas(value):
-            yield _refused(
-                path, Code.INVALID_VALUE, f"must be two numbers, not {quoted(value)}.", "Write [0.9, 0.999]."
-            )
+            yield refused(path, Code.INVALID_VALUE, f"must be two numbers, not {quoted(value)}.", "Write [0.9, 0.999].")
     yield from _arguments(setup, name, known)
 
 
@@ -91,7 +85,7 @@ def _arguments(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
     refuses = not offloaded or (known in ADAMS and setup.schema.starts_refusing("amsgrad_on_cpus"))
     if parameters.get("amsgrad") and "amsgrad" in taken and refuses and not of_torch:
         message = f"DeepSpeed's {known} does not support the AMSGrad variant."
-        yield _refused((*_PARAMS, "amsgrad"), Code.UNSUPPORTED_AMSGRAD, message, "Remove it.")
+        yield refused((*_PARAMS, "amsgrad"), Code.UNSUPPORTED_AMSGRAD, message, "Remove it.")
 
 
 def _no_argument(setup: Setup, name: str, key: str, taken: tuple[str, ...], near: NearNames, *, of_torch: bool) -> Note:
@@ -101,38 +95,38 @@ def _no_argument(setup: Setup, name: str, key: str, taken: tuple[str, ...], near
         message = f"{name} of PyTorch {setup.schema.torch} has no such parameter, and fails with it."
         return warning(path, Code.UNKNOWN_KEY, message, f"Remove {key}, unless the image's PyTorch has it.")
     message = f"{name} has no such parameter: the engine fails."
-    return _refused(path, Code.UNKNOWN_KEY, message, f"Write {close}." if close else f"Remove {key}.")
+    return refused(path, Code.UNKNOWN_KEY, message, f"Write {close}." if close else f"Remove {key}.")
 
 
 def _precision(setup: Setup, known: str | None) -> Iterator[Note]:
     if known == "lamb" and setup.fp16 and setup.value("fp16", "loss_scale"):
         message = "lamb requires dynamic loss scaling."
-        yield _refused(("fp16", "loss_scale"), Code.NEEDS_DYNAMIC_LOSS_SCALE, message, "Write loss_scale: 0.")
+        yield refused(("fp16", "loss_scale"), Code.NEEDS_DYNAMIC_LOSS_SCALE, message, "Write loss_scale: 0.")
 
 
 def _zero(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
     if setup.stage == 0:
         return
     if known in _ONE_BIT:
-        yield _refused(
+        yield refused(
             _TYPE, Code.NOT_WITH_ZERO, f"{name} is not compatible with ZeRO.", f"Write AdamW, or {ZERO}.stage: 0."
         )
     elif known not in _TESTED_WITH_ZERO and not setup.plain("zero_allow_untested_optimizer"):
         message = f"{name} is untested with ZeRO, and DeepSpeed refuses it unless told otherwise."
-        yield _refused(
+        yield refused(
             _TYPE, Code.UNTESTED_OPTIMIZER, message, "Write zero_allow_untested_optimizer: true, or use AdamW."
         )
     if known == "muon" and setup.stage == ZeroStage.PARAMETERS and setup.schema.starts_refusing("muon_and_stage_3"):
         message = "this version's Muon does not work at ZeRO stage 3."
-        yield _refused(_TYPE, Code.ZERO_STAGE, message, f"Write {ZERO}.stage: 2, or use another optimizer.")
+        yield refused(_TYPE, Code.ZERO_STAGE, message, f"Write {ZERO}.stage: 2, or use another optimizer.")
     scattered = setup.stage == ZeroStage.PARAMETERS and setup.on(ZERO, "reduce_scatter")
     if known == "muon" and scattered and setup.schema.starts_refusing("muon_and_reduce_scatter"):
         message = "Muon and reduce scatter cannot be used together at ZeRO stage 3."
-        yield _refused((ZERO, "reduce_scatter"), Code.NOT_WITH_MUON, message, "Write reduce_scatter: false.")
+        yield refused((ZERO, "reduce_scatter"), Code.NOT_WITH_MUON, message, "Write reduce_scatter: false.")
 
 
 def _on_cpus(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
     missing = known == "lamb" or (known == "lion" and not uses_cpu_optimizer(setup))
     if missing:
         message = f"{name} is not implemented for CPUs."
-        yield _refused(_TYPE, Code.UNSUPPORTED_ACCELERATOR, message, "Write AdamW.")
+        yield refused(_TYPE, Code.UNSUPPORTED_ACCELERATOR, message, "Write AdamW.")

@@ -9,7 +9,7 @@ from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.kinds import is_digits
-from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
+from deepspeed_operator.dsconfig.notes import Note, Path, error, refused, warning
 from deepspeed_operator.dsconfig.schema import TOP, Schema
 from deepspeed_operator.dsconfig.wording import plural, quoted
 
@@ -148,7 +148,7 @@ def _indivisible(path: Path, world: int, sizes: Mapping[str, int]) -> Note:
     factors = " × ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
     message = f"the world's {plural(world, 'rank')} cannot be divided by {factors}."
     fix = "Choose nodes × slotsPerNode as a multiple of that product."
-    return error(path, Code.INDIVISIBLE_RANKS, message, fix, CheckPhase.ENGINE)
+    return refused(path, Code.INDIVISIBLE_RANKS, message, fix)
 
 
 def _part_of_a_rank(world: int, size: int) -> Note:
@@ -162,15 +162,7 @@ def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
     data, sequence = config.get(DATA), config.get(SEQUENCE)
     if DATA in config and type(sequence) is int and not (type(data) is int and data > 0):
         message = f"must be a whole number above 0, not {quoted(data)}: DeepSpeed makes a mesh of it."
-        return [
-            error(
-                (DATA,),
-                Code.INVALID_VALUE,
-                message,
-                f"Write {DATA}: {max(world // max(sequence, 1), 1)}.",
-                CheckPhase.ENGINE,
-            )
-        ]
+        return [refused((DATA,), Code.INVALID_VALUE, message, f"Write {DATA}: {max(world // max(sequence, 1), 1)}.")]
     if type(data) is not int or type(sequence) is not int or data * sequence == world:
         return []
     message = f"{DATA} {data} × {SEQUENCE} {sequence} is {data * sequence}, and the world has {plural(world, 'rank')}."
@@ -179,13 +171,13 @@ def _mesh(config: Mapping[str, Any], world: int) -> list[Note]:
         if sequence > 0 and world % sequence == 0
         else "Write sizes that multiply."
     )
-    return [error((DATA,), Code.MESH_SIZE, message, fix, CheckPhase.ENGINE)]
+    return [refused((DATA,), Code.MESH_SIZE, message, fix)]
 
 
 def _experts(ranks: int, expert: int, config: Mapping[str, Any]) -> Note:
     path: Path = ("expert_parallel", "autoep_size") if _auto_expert(config) else ()
     message = f"experts over {expert} ranks do not fit into {plural(ranks, 'rank')}."
-    return error(path, Code.INDIVISIBLE_RANKS, message, "Choose a size that divides the ranks.", CheckPhase.ENGINE)
+    return refused(path, Code.INDIVISIBLE_RANKS, message, "Choose a size that divides the ranks.")
 
 
 def _sequence_alone(size: int, world: int) -> Note:

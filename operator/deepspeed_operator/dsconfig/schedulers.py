@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.nearest import NearNames, nearest
-from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
+from deepspeed_operator.dsconfig.notes import Note, Path, warning
 from deepspeed_operator.dsconfig.setup import Setup
-from deepspeed_operator.dsconfig.torch_schedulers import torch_scheduler_notes, wrapper
+from deepspeed_operator.dsconfig.torch_schedulers import refused_scheduler, torch_scheduler_notes, wrapper
 from deepspeed_operator.dsconfig.wording import quoted
 
 _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -33,7 +33,7 @@ def scheduler_notes(setup: Setup) -> Iterator[Note]:
     if name is None:
         return
     if not isinstance(name, str):
-        yield _refused(
+        yield refused_scheduler(
             ("type",), Code.INVALID_VALUE, f"must be text, not {quoted(name)}.", "Write WarmupLR, for example."
         )
         return
@@ -41,7 +41,7 @@ def scheduler_notes(setup: Setup) -> Iterator[Note]:
         others = setup.schema.torch_schedulers if wrapper(setup) is None else frozenset[str]()
         close = nearest(name, setup.schema.schedulers | others)
         message = f"DeepSpeed does not recognize the scheduler {quoted(name)}, nor does torch.optim.lr_scheduler."
-        yield _refused(
+        yield refused_scheduler(
             ("type",), Code.UNKNOWN_SCHEDULER, message, f"Write {close}." if close else "Write WarmupLR, for example."
         )
         return
@@ -49,7 +49,7 @@ def scheduler_notes(setup: Setup) -> Iterator[Note]:
     if not isinstance(parameters, dict):
         wrong = "is missing" if parameters is None else f"must be an object {{…}}, not {quoted(parameters)}"
         message = f"{wrong}: DeepSpeed passes it on as arguments, and fails without it."
-        yield _refused(("params",), Code.MISSING_KEY, message, "Write params: {…}.")
+        yield refused_scheduler(("params",), Code.MISSING_KEY, message, "Write params: {…}.")
         return
     given = cast(Mapping[str, Any], parameters)
     if name in setup.schema.schedulers:
@@ -64,10 +64,14 @@ def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Itera
         if key not in accepted:
             close = near.nearest(key, accepted)
             message = f"{name} has no such parameter: it fails when the engine starts."
-            yield _refused(("params", key), Code.UNKNOWN_KEY, message, f"Write {close}." if close else f"Remove {key}.")
+            yield refused_scheduler(
+                ("params", key), Code.UNKNOWN_KEY, message, f"Write {close}." if close else f"Remove {key}."
+            )
     for key in _REQUIRED.get(name, ()):
         if key not in parameters:
-            yield _refused(("params", key), Code.MISSING_KEY, f"is missing, and {name} needs it.", f"Write {key}.")
+            yield refused_scheduler(
+                ("params", key), Code.MISSING_KEY, f"is missing, and {name} needs it.", f"Write {key}."
+            )
     yield from _texts(name, parameters)
     checked = setup.schema.starts_refusing("warmup_num_steps")
     for key, (words, kind) in _ABOVE_0.items():
@@ -76,7 +80,7 @@ def _parameters(setup: Setup, name: str, parameters: Mapping[str, Any]) -> Itera
         wrong = divides or (checked and not (isinstance(value, kind) and value > 0))
         if key in accepted and value != AUTO and wrong:
             message = f"must be {words} above 0, not {quoted(value)}."
-            yield _refused(("params", key), Code.INVALID_VALUE, message, f"Write {key}: 1000, for example.")
+            yield refused_scheduler(("params", key), Code.INVALID_VALUE, message, f"Write {key}: 1000, for example.")
 
 
 def _texts(name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:
@@ -87,11 +91,7 @@ def _texts(name: str, parameters: Mapping[str, Any]) -> Iterator[Note]:
         path: Path = ("params", key)
         if key != _TYPE:
             fix = "Write it without quotes." if type(value) is str else "Write a number."
-            yield _refused(path, Code.INVALID_VALUE, f"must be a number, not {quoted(value)}.", fix)
+            yield refused_scheduler(path, Code.INVALID_VALUE, f"must be a number, not {quoted(value)}.", fix)
         elif value not in _TYPES:
             message = f"{name} knows {' and '.join(_TYPES)}: {quoted(value)} quietly becomes {_TYPES[0]}."
             yield warning(("scheduler", *path), Code.NO_EFFECT, message, f"Write {_TYPES[0]} or {_TYPES[1]}.")
-
-
-def _refused(path: Path, code: Code, message: str, fix: str) -> Note:
-    return error(("scheduler", *path), code, message, fix, CheckPhase.ENGINE)

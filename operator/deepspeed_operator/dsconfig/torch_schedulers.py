@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.dsconfig.nearest import NearNames
-from deepspeed_operator.dsconfig.notes import CheckPhase, Note, Path, error, warning
+from deepspeed_operator.dsconfig.notes import Note, Path, refused, warning
 from deepspeed_operator.dsconfig.setup import Setup
 
 OWN: Final = "WarmupLR, WarmupDecayLR, WarmupCosineLR or OneCycle"
@@ -47,7 +47,7 @@ def torch_scheduler_notes(setup: Setup, name: str, parameters: Mapping[str, Any]
     if wrapped is not None:
         message = f"with {wrapped} DeepSpeed wraps the optimizer, which {name} refuses: it is not an Optimizer."
         fix = f"Write {OWN}, or make {name} in the script and pass it to deepspeed.initialize."
-        yield _refused(("type",), Code.WRAPPED_OPTIMIZER, message, fix)
+        yield refused_scheduler(("type",), Code.WRAPPED_OPTIMIZER, message, fix)
         return
     known = _table().classes.get(name)
     if known is None:
@@ -72,9 +72,13 @@ def _missing(name: str, required: list[str], parameters: Mapping[str, Any]) -> I
     for key in required:
         if key in _OBJECTS:
             message = f"{name} needs {_OBJECTS[key]} for {key}, which a configuration cannot hold."
-            yield _refused(("type",), Code.SCHEDULER_NEEDS_CODE, message, f"Write {OWN}, or make {name} in the script.")
+            yield refused_scheduler(
+                ("type",), Code.SCHEDULER_NEEDS_CODE, message, f"Write {OWN}, or make {name} in the script."
+            )
         elif key not in parameters:
-            yield _refused(("params", key), Code.MISSING_KEY, f"is missing, and {name} needs it.", f"Write {key}.")
+            yield refused_scheduler(
+                ("params", key), Code.MISSING_KEY, f"is missing, and {name} needs it.", f"Write {key}."
+            )
 
 
 def _unknown(name: str, key: str, close: str | None) -> Note:
@@ -85,8 +89,9 @@ def _unknown(name: str, key: str, close: str | None) -> Note:
         fix = f"Remove {key}, unless the image's PyTorch has it."
         return warning(("scheduler", "params", key), Code.UNKNOWN_KEY, message, fix)
     message = f"{name} has no such parameter in {tested}: the engine fails."
-    return _refused(("params", key), Code.UNKNOWN_KEY, message, f"Write {close}.")
+    return refused_scheduler(("params", key), Code.UNKNOWN_KEY, message, f"Write {close}.")
 
 
-def _refused(path: Path, code: Code, message: str, fix: str) -> Note:
-    return error(("scheduler", *path), code, message, fix, CheckPhase.ENGINE)
+def refused_scheduler(path: Path, code: Code, message: str, fix: str) -> Note:
+    """Say what is refused of the scheduler when the engine starts; `path` begins in its section."""
+    return refused(("scheduler", *path), code, message, fix)
