@@ -82,9 +82,10 @@ class Questions:
                 exists_only = key is None
                 live = await read(self._client, CONFIG_MAPS, job.metadata.namespace, name, metadata=exists_only)
                 data = None if live is None else cast("dict[str, str]", live.get("data", {}))
-                content = content_of(data, key, now())
+                content, before = content_of(data, key, now()), memory.facts.config_maps.get(name)
                 if content.text is not None:
-                    digest = await self._config_digest(job.metadata.namespace, content.text)
+                    digest = before.config_digest if before is not None and before.digest == content.digest else None
+                    digest = digest or await self._config_digest(job.metadata.namespace, content.text)
                     content = replace(content, config_digest=digest)
                 known = {**memory.facts.config_maps, name: content}
                 memory.facts = replace(memory.facts, config_maps=known)
