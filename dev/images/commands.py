@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from dev import debian
+from dev.cluster.processes import CommandError
 
 # What must be there, and the package of Debian that brings it. The keyring is the one that signs the suite we build.
 _NEEDED = {
@@ -16,10 +17,6 @@ _NEEDED = {
     "/etc/ssl/certs/ca-certificates.crt": "ca-certificates",
     "/usr/share/keyrings/debian-archive-trixie-stable.gpg": "debian-archive-keyring",
 }
-
-
-class CommandError(RuntimeError):
-    """A command that ended badly, with the end of what it said."""
 
 
 def run(command: Sequence[str], *, check: bool = True) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from dev.cluster.cluster import Cluster
+from dev.cluster.processes import CommandError
 from dev.images import bases, images, pruning, registry
 from dev.images.buildah import buildah, container
-from dev.images.commands import CommandError, run
+from dev.images.commands import run
 from tests.consoles import ROOT, hold
 
 PYTHON = "/opt/deepspeed-operator/bin/python"

@@ -187,10 +187,10 @@ def _report_image(observed: Observed, draft: StatusDraft) -> None:
     report, status, declared = observed.facts.agent, observed.job.status, observed.job.spec.deepspeed_version
     report = report or AgentReport(status.attempt or 0, observed.now)
     warnings = [warning("spec.training", Code.POD_WARNING, words) for words in report.warnings]
-    others = {None, declared}
-    if declared is not None and report.deepspeed_version not in others and not is_of_another_run(observed):
-        words = f"the image has DeepSpeed {report.deepspeed_version}, the job declares {declared}"
-        fix = f"Write {report.deepspeed_version}, or use another image."
+    found = report.deepspeed_version
+    if declared is not None and found not in {None, declared} and not is_of_another_run(observed):
+        words = f"the image has DeepSpeed {found}, the job declares {declared}"
+        fix = f"Write {found}, or use another image."
         warnings.append(warning("spec.deepspeedVersion", Code.VERSION_DIFFERS, words, fix))
-    draft.deepspeed_version = report.deepspeed_version or status.deepspeed_version
+    draft.deepspeed_version = found or status.deepspeed_version
     draft.findings.add(*warnings)
