@@ -5,6 +5,7 @@ A block marked ```console gpus shows what was recorded on GPUs, which no machine
 
 import re
 from collections.abc import Callable
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,8 @@ def hold(page: str, printed: Callable[[str], str], config: pytest.Config, *, var
     now = _BLOCK.sub(lambda block: _COMMAND.sub(shown_again, block[0]), text)
     if config.getoption("update_golden"):
         path.write_text(now)
-    else:
-        assert now == text
+    elif now != text:
+        pytest.fail("\n".join(unified_diff(text.splitlines(), now.splitlines(), page, "now", lineterm="", n=1)))
     return commands
 
 
