@@ -6,7 +6,8 @@ from deepspeed_operator.api.quantity import bytes_of
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile, Preflight
 from deepspeed_operator.api.transport import TransportState
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.job.fabric.profile import FabricTransport, profile_of
+from deepspeed_operator.job.fabric.profile import FabricTransport, chosen_profile, profile_of
+from deepspeed_operator.job.fabric.wish import wish_of
 
 # What the ranks use where the profile's fabric is missing: libraries fall back to it without a word. Any stands for a
 # plugin, such as GKE's, whose name depends on its version.
@@ -18,10 +19,20 @@ _FALLBACKS: Final = {
 
 
 def fallbacks(spec: DeepSpeedJobSpec) -> tuple[TransportState, ...]:
-    """Return the transports that show that the profile's fabric is not used."""
-    if spec.network is None or spec.network.profile is NetworkProfile.AUTO:
-        return ()
+    """Return the transports that show that the fabric which the job asks for is not used."""
+    if chosen_profile(spec) is NetworkProfile.AUTO:
+        return _FALLBACKS[FabricTransport.RDMA] if wish_of(spec) is not None else ()
     return _FALLBACKS.get(profile_of(spec).transport, ())
+
+
+def asked_fabric(spec: DeepSpeedJobSpec) -> str:
+    """Return what the job asks for, in words."""
+    wish = wish_of(spec)
+    return (
+        f"the fabric of profile {chosen_profile(spec)}"
+        if wish is None
+        else f"{wish.fabric}, which {wish.variable} asks for"
+    )
 
 
 def required_fabric(spec: DeepSpeedJobSpec) -> Json | None:

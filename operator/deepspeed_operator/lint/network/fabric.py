@@ -13,6 +13,7 @@ from deepspeed_operator.job.accelerators import Library
 from deepspeed_operator.job.fabric.device_resources import is_huge, missing_resources, pages_left_out
 from deepspeed_operator.job.fabric.guard import fallbacks
 from deepspeed_operator.job.fabric.profile import FabricTransport, Profile, chosen_profile, instance_type
+from deepspeed_operator.job.fabric.wish import wish_of
 from deepspeed_operator.job.node_selection import INSTANCE_TYPE
 from deepspeed_operator.job.template import POD, pod_template
 from deepspeed_operator.lint.network.variables import PREFIX, Variable
@@ -40,6 +41,7 @@ def fabric_findings(
     yield from _rdma(spec, fabric, variables)
     yield from _efa(spec, variables)
     yield from _wants(spec, fabric)
+    yield from _wished(spec, variables)
     yield from _unseen(spec, variables)
     yield from _shared_memory(spec, library)
 
@@ -172,6 +174,17 @@ def _efa(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Fin
             yield warning(path, Code.OBSOLETE_ON_EFA, message, "Remove it: the device plugin brings the devices.")
 
 
+def _wished(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[Finding]:
+    """A fabric that variables ask for, without its devices."""
+    wish = wish_of(spec)
+    if wish is None or wish.has_devices(pod_template(spec)):
+        return
+    variable = variables[wish.variable]
+    message = f"asks for {wish.fabric}, of which the pod gets no device: NCCL finds none, and turns to TCP silently."
+    fix = f"Write spec.network.profile: {' or '.join(wish.profiles)}, which brings them, or your cloud's."
+    yield warning(variable.path, Code.NO_FABRIC_DEVICES, variable.said(message), fix)
+
+
 def _wants(spec: DeepSpeedJobSpec, fabric: Profile) -> Iterator[Finding]:
     """What the namespace must admit, and what the operator cannot bring."""
     if not fabric.needs and fabric.pod_security == "restricted":
@@ -208,7 +221,7 @@ def _unseen(spec: DeepSpeedJobSpec, variables: dict[str, Variable]) -> Iterator[
     given = [variables[name] for name in _DEBUG if name in variables]
     level = variables.get("NCCL_DEBUG")
     told = level is not None and (level.value is None or level.value.upper() in _TELLING)
-    if given and not told and fallbacks(spec):
+    if given and not told and chosen_profile(spec) is not NetworkProfile.AUTO and fallbacks(spec):
         stops = spec.network is not None and spec.network.require
         message = f"NCCL tells no connections then: whether they are {chosen_profile(spec)}'s stays unknown"
         message += ", and spec.network.require stops nothing." if stops else "."

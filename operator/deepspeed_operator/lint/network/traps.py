@@ -41,31 +41,14 @@ _DISABLES: Final = {
 }
 
 
-def trap_findings(variables: Variables, *, nodes: int) -> Iterator[Finding]:
-    """Yield warnings about single variables, and about those that contradict each other."""
-    yield from _interfaces(variables, nodes)
+def trap_findings(variables: Variables) -> Iterator[Finding]:
+    """Yield warnings about single variables of NCCL, and about those that contradict each other."""
     yield from _adapters(variables)
     yield from _numbers(variables)
     yield from _disabled(variables)
     yield from _debugging(variables)
     yield from _protocols(variables)
     yield from _contradictions(variables)
-
-
-def _interfaces(variables: Variables, nodes: int) -> Iterator[Finding]:
-    variable = variables.get("NCCL_SOCKET_IFNAME")
-    value = variable.value if variable is not None else None
-    if variable is None or not value or value[0] in "^=":
-        return
-    names = value.split(",")
-    # VLANs of a bond are called bond0.2093; of plain interfaces only the tenth and later begin like another.
-    loose = [name for name in names if re.search(r"[1-9]$|^bond\d+$", name)]
-    if loose:
-        longer = f"{loose[0]}0" if not loose[0].startswith("bond") else f"{loose[0]}.100"
-        message = f"{quoted(loose[0])} is a prefix: an interface {longer} is taken, too."
-        yield _warning(variable, Code.NAME_PREFIX, message, f"Write ={value}, or spec.network.interface: {loose[0]}.")
-    if "lo" in names and nodes > 1:
-        yield _warning(variable, Code.LOOPBACK, "lo reaches no other pod.", "Name the pods' interface, such as =eth0.")
 
 
 def _adapters(variables: Variables) -> Iterator[Finding]:

@@ -81,7 +81,9 @@ def _known(variable: Variable, library: Library | None) -> Iterator[Finding]:
     name = variable.name
     if library is not None and library.prefix != PREFIX:
         message = f"has no effect here: {library.name} carries the collectives, and reads {library.prefix}*."
-        yield warning(variable.path, Code.UNREAD_VARIABLE, variable.said(message), "Remove it.")
+        # Without any accelerator it is of use where the same file gets some, and here it harms nobody.
+        kind = advice if library.name == "gloo" else warning
+        yield kind(variable.path, Code.UNREAD_VARIABLE, variable.said(message), "Remove it.")
         return
     row = table().get(name)
     if name in REPLACED:

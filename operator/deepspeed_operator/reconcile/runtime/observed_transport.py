@@ -12,7 +12,8 @@ from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding
 from deepspeed_operator.api.transport import Transport, TransportState
 from deepspeed_operator.api.untyped import Json, object_at
-from deepspeed_operator.job.fabric.guard import fallbacks
+from deepspeed_operator.job.fabric.guard import asked_fabric, fallbacks
+from deepspeed_operator.job.fabric.wish import wish_of
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
@@ -35,16 +36,18 @@ def report_transport(observed: Observed, transport: Transport | None, draft: Sta
 
 
 def mismatch(spec: DeepSpeedJobSpec, transport: Transport) -> Finding | None:
-    """Return what is to be said of a transport that is not the profile's fabric."""
+    """Return what is to be said of a transport that is not the fabric which the job asks for."""
     unwanted = [link for link in transport.links if link.kind in fallbacks(spec)]
-    if not unwanted or spec.network is None:
+    if not unwanted:
         return None
     link = unwanted[0]
     devices = f" ({', '.join(link.devices)})" if link.devices else ""
     where = "between nodes" if link.between == "Nodes" else "between ranks of a node"
     pairs = f" {', '.join(link.nodes)}" if link.nodes else ""
-    words = f"NCCL reports {link.uses}{devices} {where}{pairs}, not the fabric of profile {spec.network.profile}."
-    fix = "See docs/transport.md for what keeps NCCL from it; spec.network.require: true ends such a run."
+    words = f"NCCL reports {link.uses}{devices} {where}{pairs}, not {asked_fabric(spec)}."
+    wish = wish_of(spec)
+    name = f"Write spec.network.profile: {' or '.join(wish.profiles)}, which brings its devices. " if wish else ""
+    fix = f"{name}See docs/transport.md for what keeps NCCL from it; spec.network.require: true ends such a run."
     return warning(_PROFILE, Code.TRANSPORT_MISMATCH, words, fix)
 
 

@@ -49,7 +49,15 @@ WARNED: list[tuple[dict[str, str], str, str]] = [
     ({"NCCL_SOCKET_IFNAME": "eth1"}, "NCCL_SOCKET_IFNAME", "eth10 is taken, too. Write =eth1"),
     ({"NCCL_SOCKET_IFNAME": "bond0"}, "NCCL_SOCKET_IFNAME", "bond0.100"),
     ({"NCCL_SOCKET_IFNAME": "lo"}, "NCCL_SOCKET_IFNAME", "reaches no other pod"),
-    ({"NCCL_IB_HCA": "mlx5_0,mlx5_1"}, "NCCL_IB_HCA", "Write =mlx5_0,mlx5_1."),
+    ({"NCCL_SOCKET_IFNAME": "^docker0"}, "NCCL_SOCKET_IFNAME", "lets loopback in"),
+    ({"NCCL_SOCKET_IFNAME": "^=docker0,eth"}, "NCCL_SOCKET_IFNAME", "Write ^=docker0,eth,lo."),
+    ({"GLOO_SOCKET_IFNAME": "lo"}, "GLOO_SOCKET_IFNAME", "reaches no other pod"),
+    ({"GLOO_SOCKET_IFNAME": "^lo"}, "GLOO_SOCKET_IFNAME", "no interface"),
+    # A fabric whose devices the pod does not get.
+    ({"FI_PROVIDER": "efa"}, "FI_PROVIDER", "spec.network.profile: AWS-EFA"),
+    ({"FI_EFA_USE_DEVICE_RDMA": "1"}, "FI_EFA_USE_DEVICE_RDMA", "spec.network.profile: AWS-EFA"),
+    ({"NCCL_IB_HCA": "=mlx5_0"}, "NCCL_IB_HCA", "spec.network.profile: InfiniBand or RoCE"),
+    ({"UCX_NET_DEVICES": "mlx5_0:1"}, "UCX_NET_DEVICES", "turns to TCP silently"),
     # Traps.
     ({"NCCL_IB_GID_INDEX": "3"}, "NCCL_IB_GID_INDEX", "Remove it: since 2.21"),
     ({"NCCL_PROTO": "LL128"}, "NCCL_PROTO", "corrupted"),
@@ -95,8 +103,11 @@ FINE: list[dict[str, str]] = [
     {"NCCL_SOCKET_IFNAME": "=eth1,eth2"},
     {"NCCL_SOCKET_IFNAME": "eth0"},
     {"NCCL_SOCKET_IFNAME": "^lo,docker1"},
-    {"NCCL_IB_HCA": "=mlx5_1"},
-    {"NCCL_IB_HCA": "mlx5"},
+    {"NCCL_SOCKET_IFNAME": "^docker0,l"},
+    {"NCCL_SOCKET_IFNAME": "^=docker0,lo"},
+    {"GLOO_SOCKET_IFNAME": "eth0"},
+    {"FI_PROVIDER": "tcp"},
+    {"NCCL_IB_HCA": "^mlx5_1"},
     {"NCCL_DEBUG": "info", "NCCL_DEBUG_FILE": "/tmp/nccl.%h.%p"},
     {"NCCL_IB_GID_INDEX": "-1"},
     {"NCCL_P2P_DISABLE": "0", "NCCL_PROTO": "^LL128"},
@@ -109,6 +120,58 @@ FINE: list[dict[str, str]] = [
 @pytest.mark.parametrize("env", FINE, ids="-".join)
 def test_what_is_in_order_has_no_warning(env: dict[str, str]) -> None:
     assert not [str(each) for each in findings(env=env) if each.level is not Level.ADVICE]
+
+
+@pytest.mark.parametrize(("name", "warned"), [("mlx5_0,mlx5_1", True), ("=mlx5_1", False), ("mlx5", False)])
+def test_a_name_of_an_adapter_is_a_prefix(name: str, warned: bool) -> None:
+    found = findings({"resources": {"limits": {"nvidia.com/gpu": 8, "rdma/ib": 1}}}, env={"NCCL_IB_HCA": name})
+    said = [each.fix for each in found if each.level is Level.WARNING]
+    assert said == ([f"Write ={name}."] if warned else [])
+
+
+EFA = {"FI_PROVIDER": "efa"}
+PRIVILEGED = {"securityContext": {"privileged": True}}
+
+
+@pytest.mark.parametrize(
+    ("env", "trainer", "others", "warned"),
+    [
+        (EFA, PRIVILEGED, {"pod": {"hostNetwork": True}}, True),  # libfabric finds none: the plugin brings more
+        (EFA, {}, {"nodes": 1}, False),
+        (EFA, {"resources": {"limits": {"nvidia.com/gpu": 8}, "claims": [{"name": "efa"}]}}, {}, False),
+        ({"NCCL_IB_HCA": "=mlx5_0"}, PRIVILEGED, {"pod": {"hostNetwork": True}}, False),
+        ({"NCCL_IB_HCA": "=mlx5_0"}, {}, {"profile": "InfiniBand"}, False),
+        ({"NCCL_IB_HCA": "=mlx5_0"}, {"resources": {"limits": {"nvidia.com/gpu": 8, "rdma/hca": 1}}}, {}, False),
+        ({"NCCL_IB_HCA": "=mlx5_0", "NCCL_IB_DISABLE": "1"}, {}, {}, False),
+    ],
+)
+def test_a_fabric_is_asked_for_without_its_devices(
+    env: dict[str, str], trainer: dict[str, Any], others: dict[str, Any], warned: bool
+) -> None:
+    codes = [each.code for each in findings(trainer, env=env, **others)]
+    assert ("no-fabric-devices" in codes) is warned
+
+
+def on_cpus(nodes: int = 2, **env: str) -> list[Finding]:
+    limits = {"resources": {"limits": {"nvidia.com/gpu": 0}}}
+    return findings(limits, nodes=nodes, env=env)
+
+
+@pytest.mark.parametrize("name", ["^lo,docker", "=eth0", "eth0,^lo"])
+def test_gloo_fails_on_nccls_marks(name: str) -> None:
+    (finding,) = on_cpus(GLOO_SOCKET_IFNAME=name)
+    assert (finding.level, finding.code) == (Level.ERROR, "interface-name")
+
+
+def test_a_list_for_gloo_is_advice_since_pytorch_takes_one() -> None:
+    assert [each.level for each in on_cpus(GLOO_SOCKET_IFNAME="eth0,eth1")] == [Level.ADVICE]
+
+
+def test_a_job_on_cpus_hears_of_loopback_in_nccls_list_too() -> None:
+    warned = [each.code for each in on_cpus(NCCL_SOCKET_IFNAME="^docker0") if each.level is Level.WARNING]
+    assert warned == ["loopback"]
+    for others in (on_cpus(NCCL_SOCKET_IFNAME="^docker0,lo"), on_cpus(1, NCCL_SOCKET_IFNAME="^docker0")):
+        assert {each.level for each in others} == {Level.ADVICE}
 
 
 def test_advice_about_debugging_variables_and_new_ones() -> None:

@@ -220,3 +220,11 @@ def test_the_agents_are_told_what_to_check(network: dict[str, Any], fabric: Any,
     simulation.settle()
     plan = json.loads(simulation.config_maps["pretrain-1-job-1"]["launch.json"])
     assert (plan["requiredFabric"], plan["preflightBandwidth"]) == (fabric, bandwidth)
+
+
+def test_tcp_where_a_variable_asks_for_efa_is_told() -> None:
+    env = [{"name": "FI_PROVIDER", "value": "efa"}]
+    simulation = running(SOCKET, template={"spec": {"containers": [{"name": "trainer", "env": env}]}})
+    (found,) = [each for each in simulation.job.status.findings if each.code == "transport-mismatch"]
+    assert found.message == "NCCL reports NET/Socket (eth0) between nodes, not EFA, which FI_PROVIDER asks for."
+    assert found.fix.startswith("Write spec.network.profile: AWS-EFA,")
