@@ -16,6 +16,7 @@ from dso_http import YOUNG, Server, allow_files, listen
 from dso_launch import PROTOCOL, Cause, LaunchDocument, RunFailedError, load
 from dso_member import INSIST_SECONDS
 from dso_message import message, write_message
+from dso_network import name_interface
 from dso_pod import Pod
 from dso_processes import Child
 from dso_round import Round
@@ -38,9 +39,12 @@ class Agent:
 
     def __init__(self, launch: LaunchDocument) -> None:
         self.launch = launch
+        named = name_interface(os.environ, launch)
         self.events: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self.pod = Pod(launch, lambda: self.events.put(None))
         self.member, self.hub = self.pod.member, self.pod.hub
+        if named:
+            self.pod.warn(named)
         self.terminated_by = 0
 
     @property

@@ -8,12 +8,12 @@ import resource
 import subprocess
 from typing import Iterator
 
+import dso_network
 from dso_launch import DIRECTORY, DS_CONFIG, FILES, WORKSPACE, LaunchDocument, RunFailedError
 from dso_ranks import ProcessSpec
 
 GIB = 1 << 30
 SHOWN = 10  # files of a directory
-INTERFACES = "/sys/class/net"
 
 # Read from the files that importlib.metadata reads, but without its slow import. Prints the version, or "missing".
 FIND_DEEPSPEED = """\
@@ -155,10 +155,7 @@ def check_machine(launch: LaunchDocument) -> Iterator[str]:
         locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         if locked != resource.RLIM_INFINITY:
             yield f"RDMA devices, but only {locked >> 10} KiB of memory may be locked (ulimit -l): docs/network.md"
-    # spec.network.interface sets it, too. Libraries fail on a name that is not there in words that do not say so.
-    for name in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
-        if not os.path.exists(os.path.join(INTERFACES, name)):
-            yield f"no network interface {name} in this pod, which has {', '.join(sorted(os.listdir(INTERFACES)))}"
+    yield from dso_network.check(os.environ, launch.nodes)
 
 
 class Probe:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import shutil
 import socket
 import tempfile
@@ -14,10 +13,10 @@ from typing import Any, Callable, Iterable, Mapping
 
 from dso_launch import LaunchDocument
 from dso_nccl import Log, kind
+from dso_network import nccl_settings
 
 ASKED = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
 NAMES = (*ASKED, "NCCL_DEBUG_FILE")
-SETTINGS = ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf"))
 EVERY_SECONDS = 1.0
 PIECE = 1 << 18
 READ_BYTES = 4 << 20  # of one file: a rank writes some 10 KB for each communicator
@@ -35,7 +34,8 @@ class ReportSource:
         self.directory: str | None = None
         self.pattern: str | None = None
         self.note = UNSEEN
-        asked = {**_configured(environ), **{name: environ[name] for name in NAMES if environ.get(name)}}
+        set_here = nccl_settings(environ)
+        asked = {name: set_here[name][0] for name in NAMES if set_here.get(name, ("",))[0]}
         if not asked:
             self._ask()
         elif asked.get("NCCL_DEBUG", "").upper() not in ("INFO", "TRACE"):
@@ -55,18 +55,6 @@ class ReportSource:
             return
         self.environment = {**ASKED, "NCCL_DEBUG_FILE": os.path.join(self.directory, "nccl.%h.%p")}
         self.pattern = os.path.join(glob.escape(self.directory), "*")
-
-
-def _configured(environ: Mapping[str, str]) -> dict[str, str]:
-    """What NCCL's own settings files ask for; a variable of ours would win over them."""
-    for path in (environ.get("NCCL_CONF_FILE", ""), *reversed(SETTINGS)):
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                pairs = re.findall(r"^\s*(NCCL_DEBUG(?:_SUBSYS|_FILE)?)\s*=\s*(\S+)", file.read(1 << 16), re.MULTILINE)
-        except OSError:
-            continue
-        return dict(pairs)
-    return {}
 
 
 class Tail:

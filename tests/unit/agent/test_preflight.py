@@ -1,6 +1,5 @@
 """What is wrong before any rank starts ends the run with words that help, or is a warning in the state."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,13 +94,6 @@ def test_a_port_in_use_is_said(gang: Make) -> None:
     assert (second.code, second.cause["reason"]) == (1, "PodCheckFailed")
     assert f"agent port {made.port}: Address already in use" in second.cause["signature"]
     assert first.ask("/readyz") == 200
-
-
-@pytest.mark.parametrize(("interface", "missing"), [("lo", False), ("eth99", True), ("", False)])
-def test_a_network_interface_that_is_not_there_is_a_warning(gang: Make, interface: str, missing: bool) -> None:
-    (ended,) = gang().run(GLOO_SOCKET_IFNAME=interface)
-    assert ended.code == 0
-    assert bool(re.search(r"no network interface eth99 in this pod, which has .*\blo\b", ended.output)) is missing
 
 
 def test_a_stale_configuration_in_the_working_directory_is_a_warning(gang: Make) -> None:
