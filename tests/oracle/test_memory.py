@@ -46,6 +46,7 @@ def cases(version: str) -> dict[str, dict[str, Any]]:
     if version == "0.19.8":
         found["stage 3, fp32 on the wire"] = configuration(3, **FP32_SENT)
         found["stage 3, sub-groups"] = configuration(3, zero={"sub_group_size": 300_000})
+        found["stage 3, hpZ"] = configuration(3, zero={"zero_hpz_partition_size": WORLD})
         found["stage 2, overlapping"] = configuration(2, zero={"overlap_comm": True})
         roots: dict[str, Any] = {"use_multi_rank_bucket_allreduce": False}
         found["stage 2, single-rank reduces"] = configuration(2, zero=roots)

@@ -1,11 +1,14 @@
 """The plan's payloads beside those that DeepSpeed really passes to torch.distributed, on gloo."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
+from deepspeed_operator.plan.engine.gathers import Again
 from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.model.architecture import Experts, Model, Module, Shape, Tensor, Usage, of_modules
 from deepspeed_operator.plan.traffic.communication import communication
@@ -88,6 +91,7 @@ def models() -> dict[str, Case]:
     return found
 
 
+BLOCKS = [(1, 3), (3, 5)]
 EXPERTS: dict[str, Any] = {
     **{"count": 4, "layers": 2, "inner": 384, "ranks": 2, "chosen": 1, "capacity": 1.0},
     **{"tokens": 301, "again": False},
@@ -120,6 +124,17 @@ def of_experts(config: dict[str, Any], **changes: Any) -> Case:
     return {**case(config, [(320, 512), (512, 256)]), "experts": {**EXPERTS, **changes}}
 
 
+def again() -> dict[str, Case]:
+    """Layers that are computed again in the backward pass, in blocks of two, between a first and a last one."""
+    found: dict[str, Case] = {}
+    limits = {"": {}, ", nothing stays": NOTHING_STAYS, ", little stays": LITTLE_STAYS}
+    for (name, zero), steps, reentrant in product(limits.items(), (1, 4), (False, True)):
+        each = case(configuration(3, steps, zero=zero))
+        how = "reentrant" if reentrant else "not reentrant"
+        found[f"again{name}, {how}, accumulation {steps}"] = {**each, "blocks": BLOCKS, "reentrant": reentrant}
+    return found
+
+
 def near_copies() -> dict[str, Case]:
     """Last: once its groups are made, DeepSpeed uses them in every engine of the process."""
     zero: dict[str, Any] = {"zero_hpz_partition_size": 2}
@@ -135,7 +150,10 @@ def case(
     frozen: Sequence[int] = (),
     tied: bool = False,
 ) -> Case:
-    return {"config": config, "layers": layers, "frozen": list(frozen), "tied": tied, "experts": None}
+    return {
+        **{"config": config, "layers": layers, "frozen": list(frozen), "tied": tied, "experts": None},
+        **{"blocks": [], "reentrant": False},
+    }
 
 
 def model_of(case: Case) -> Model:
@@ -158,10 +176,11 @@ def linear_layers(case: Case) -> Model:
     modules: list[Module] = []
     for index, (narrow, wide) in enumerate(case["layers"]):
         trained = index not in case["frozen"]
-        name = 0 if case["tied"] and index == last else index
+        block = next((f"layers.{number}." for number, (a, b) in enumerate(case["blocks"]) if a <= index < b), "")
+        name = 0 if case["tied"] and index == last else f"{block}{index}"
         weight = Tensor(f"{name}.weight", wide * narrow, trained)
-        modules.append((weight, Tensor(f"{index}.bias", wide, trained)))
-    return of_modules(tuple(modules))
+        modules.append((weight, Tensor(f"{block}{index}.bias", wide, trained)))
+    return replace(of_modules(tuple(modules)), usage=Usage(checkpointing=bool(case["blocks"])))
 
 
 @pytest.mark.parametrize("world", [2, 4])
@@ -169,7 +188,7 @@ def linear_layers(case: Case) -> Model:
 def test_a_step_costs_what_the_plan_says(version: str, world: int) -> None:
     configs = {f"{name}, accumulation {steps}": each for steps in (1, 4) for name, each in cases(steps).items()}
     asked = {name: case(config) for name, config in {**configs, **others()}.items()}
-    asked |= models() | experts(world) | near_copies()
+    asked |= models() | experts(world) | again() | near_copies()
     if version == "0.15.4":
         # There, they are all-reduced by a function that is not counted.
         asked = {name: each for name, each in asked.items() if "not contiguous" not in name}
@@ -177,7 +196,8 @@ def test_a_step_costs_what_the_plan_says(version: str, world: int) -> None:
     for (name, each), found in zip(asked.items(), counted(version, world, list(asked.values())), strict=True):
         divided = ParallelDegrees(expert=each["experts"]["ranks"]) if each["experts"] else None
         setup = setup_of(each["config"], world, version, divided)
-        traffic = communication(setup, model_of(each), each["config"]["gradient_accumulation_steps"])
+        how = Again.REENTRANT if each["reentrant"] else Again.STOPPING if each["blocks"] else None
+        traffic = communication(setup, model_of(each), each["config"]["gradient_accumulation_steps"], again=how)
         planned = traffic.payload_by_size()
         assert traffic.unproven == (), name
         if planned.keys() != found.keys() or any(abs(planned[key] / found[key] - 1) > 0.01 for key in planned):

@@ -1,7 +1,8 @@
 """What DeepSpeed passes to torch.distributed in a step, on gloo: {world, cases} → bytes by "collective ranks".
 
-A case is {layers, frozen, tied, experts, config}: linear layers, of which some are not trained, and the last may be the
-first; after them, layers of experts.
+A case is {layers, frozen, tied, blocks, reentrant, experts, config}: linear layers, of which some are not trained, and
+the last may be the first; those between the numbers of a block are computed again in the backward pass. After them come
+layers of experts.
 """
 
 # DeepSpeed is there only.
@@ -90,6 +91,13 @@ class _Experts(torch.nn.Module):
         return self.layer(tokens)[0]
 
 
+class _Block(torch.nn.Sequential):
+    reentrant = False
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.utils.checkpoint.checkpoint(super().forward, tokens, use_reentrant=self.reentrant)
+
+
 def _step(engine: Any, size: tuple[int, int], accumulation: int, dtype: torch.dtype) -> None:
     for _ in range(accumulation):
         loss = engine(torch.ones(*size, dtype=dtype)).float().square().mean()
@@ -104,6 +112,10 @@ def _model(case: dict[str, Any]) -> torch.nn.Module:
         model[index].requires_grad_(False)
     if case["tied"]:
         model[-1].weight = model[0].weight
+    for begin, end in reversed(case["blocks"]):
+        block = _Block(*model[begin:end])
+        block.reentrant = case["reentrant"]
+        model = torch.nn.Sequential(*model[:begin], block, *model[end:])
     if case["experts"]:
         for _ in range(case["experts"]["layers"]):
             model.append(_Experts(case["layers"][-1][1], case["experts"]))

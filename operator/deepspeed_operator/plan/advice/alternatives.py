@@ -10,18 +10,22 @@ from deepspeed_operator.dsconfig.batch import ACCUMULATION
 from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
+from deepspeed_operator.dsconfig.wrong_results import WRONG_RESULTS
 from deepspeed_operator.job.provenance import Fact
 from deepspeed_operator.plan.advice.candidates import Change, changed, changes, divisions
+from deepspeed_operator.plan.engine.gathers import computed_again
 from deepspeed_operator.plan.engine.partitioning import runs
 from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.memory.peaks import Memory, memory
 from deepspeed_operator.plan.model.architecture import Model
 from deepspeed_operator.plan.time.costs import Costs
-from deepspeed_operator.plan.time.step_time import StepTime, step_time
+from deepspeed_operator.plan.time.step_time import StepTime, step_time, with_bound
 from deepspeed_operator.plan.traffic.communication import Traffic, communication
 
 # A smaller gain is within what predictions get wrong, 9 % at the median: docs/plan.md.
 WORTHWHILE: Final = 1.1
+# What this version would train wrongly is offered only where it is so already.
+_WRONG: Final = {row.code for row in WRONG_RESULTS}
 # What one more key must gain over the same change without it: it costs a user some thought.
 _FOR_ANOTHER_KEY: Final = 1.03
 
@@ -81,11 +85,17 @@ class Alternative:
 def plan_of(config: Mapping[str, Any], micro: int, accumulation: int, around: Circumstances) -> Plan:
     """Return what a configuration costs."""
     setup = setup_of(config, around.world, around.version, around.parallelism)
-    traffic = communication(setup, around.model, accumulation, micro=micro, slots=around.slots)
+    model, slots = around.model, around.slots
+    traffic = communication(setup, model, accumulation, micro=micro, slots=slots)
     time = None
     if around.timed:
-        time = step_time(setup, around.model, traffic, around.costs, micro=micro, accumulation=accumulation)
-    return Plan(setup, micro, accumulation, traffic, memory(setup, around.model, micro, accumulation), time)
+        time = step_time(setup, model, traffic, around.costs, micro=micro, accumulation=accumulation)
+    if time is not None and setup.stage == ZeroStage.PARAMETERS:
+        for again in computed_again(model)[1:]:
+            less = communication(setup, model, accumulation, micro=micro, slots=slots, again=again)
+            sooner = step_time(setup, model, less, around.costs, micro=micro, accumulation=accumulation)
+            time = with_bound(time, sooner) if sooner is not None else time
+    return Plan(setup, micro, accumulation, traffic, memory(setup, model, micro, accumulation), time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +257,11 @@ def _is_needless(each: Alternative, other: Alternative) -> bool:
 
 def _is_accepted(config: Mapping[str, Any], change: Change, around: Circumstances) -> bool:
     proposed = changed(config, change)
+    context = JudgementContext(around.world, around.version, parallelism=around.parallelism)
     if not runs(around.model, proposed):
         return False
-    return not validate(
-        proposed, JudgementContext(around.world, around.version, parallelism=around.parallelism)
-    ).refused
+    verdict = validate(proposed, context)
+    if verdict.refused:
+        return False
+    wrong = {note.code for note in verdict.notes} & _WRONG
+    return not wrong or wrong <= {note.code for note in validate(config, context).notes}

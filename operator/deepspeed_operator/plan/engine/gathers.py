@@ -8,18 +8,29 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Final
 
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
-from deepspeed_operator.plan.model.architecture import Model, Module, Tensor
+from deepspeed_operator.plan.model.architecture import Model, Module, Tensor, layer_of
 
 # What one collective gathers.
 Gather = tuple[Tensor, ...]
 _NEVER = -1
 # Step of a micro step → what is let go after it.
 _Releases = dict[int, set[Tensor]]
+# What visited() returns.
+_Order = tuple[list[Module], frozenset[int]]
+
+
+class Again(Enum):
+    """Whether the backward pass computes layers a second time, by torch.utils.checkpoint's use_reentrant or without."""
+
+    NEVER = "never"
+    REENTRANT = "reentrant"
+    STOPPING = "not reentrant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +56,21 @@ def persistent(modules: Sequence[Module], threshold: int, model_threshold: int) 
 # The planner asks for many configurations, of which most differ in something else.
 @lru_cache(maxsize=64)
 def gathered(
-    modules: tuple[Module, ...], kept: frozenset[Tensor], limits: Limits, micro_steps: int, *, first_stays: bool
+    modules: tuple[Module, ...],
+    kept: frozenset[Tensor],
+    limits: Limits,
+    micro_steps: int,
+    *,
+    first_stays: bool,
+    again: Again = Again.NEVER,
 ) -> tuple[Gather, ...]:
     """Return what the micro steps of an optimizer step gather, once the order of modules has been recorded.
 
     `first_stays`: after a backward pass, the first module's parameters stay until they are used again. Its input needs
     no gradient, so that older versions never see the end of its backward pass.
     """
-    order = [*modules, *reversed(modules)]
-    releases, _ = _decided(modules, kept, limits, accumulates=micro_steps > 1, first_stays=first_stays)
+    order = visited(modules, again)
+    releases, _ = _decided(order, kept, limits, accumulates=micro_steps > 1, first_stays=first_stays)
     gathers: list[Gather] = []
     left: set[Tensor] = set()
     for _ in range(micro_steps):
@@ -72,24 +89,47 @@ def live(
 
     Of the later micro steps, where a step `accumulates` several: what the one before left is there.
     """
-    releases, left = _decided(modules, kept, limits, accumulates=accumulates, first_stays=first_stays)
+    order = visited(modules)
+    releases, left = _decided(order, kept, limits, accumulates=accumulates, first_stays=first_stays)
     there = left | kept if accumulates else kept
-    step = _MicroStep([*modules, *reversed(modules)], kept, limits, there, releases)
+    step = _MicroStep(order, kept, limits, there, releases)
     step.run(first_stays=first_stays)
     return tuple(step.whole)
 
 
+def visited(modules: Sequence[Module], again: Again = Again.NEVER) -> tuple[list[Module], frozenset[int]]:
+    """Return the modules in the order in which both passes of a micro step visit them, and after which none is let go.
+
+    A layer that is computed again is so by all of its modules, before the backward pass goes through it. What is not
+    reentrant begins once its last module was fetched for that, and stops in this module, whose end it never sees:
+    early_stop of torch.utils.checkpoint.
+    """
+    backward: list[Module] = []
+    stays: set[int] = set()
+    for layer, part in groupby(reversed(modules), key=layer_of):
+        last, *others = part
+        forward = [*reversed(others), last]
+        if not layer or again is Again.NEVER:
+            backward += [last, *others]
+        elif again is Again.REENTRANT:
+            backward += [*forward, last, *others]
+        else:
+            stays.add(len(modules) + len(backward))
+            backward += [last, *forward, *others]
+    return [*modules, *backward], frozenset(stays)
+
+
 def _decided(
-    modules: tuple[Module, ...], kept: frozenset[Tensor], limits: Limits, *, accumulates: bool, first_stays: bool
+    order: _Order, kept: frozenset[Tensor], limits: Limits, *, accumulates: bool, first_stays: bool
 ) -> tuple[_Releases, set[Tensor]]:
     """Return what is let go after each module, and what is left after the micro step in which this is decided, once.
 
     It is the training's second one: the first is recorded. Kept parameters are there from an optimizer step on, and not
     counted. Where a step `accumulates`, there was none yet: they are fetched as the others are, and count.
     """
-    recorded = set(modules[0]) if first_stays else set[Tensor]()
+    recorded = set(order[0][0]) if first_stays else set[Tensor]()
     releases: _Releases = {}
-    step = _MicroStep([*modules, *reversed(modules)], kept, limits, recorded if accumulates else kept, releases)
+    step = _MicroStep(order, kept, limits, recorded if accumulates else kept, releases)
     step.run(first_stays=first_stays)
     return releases, step.available - kept
 
@@ -97,13 +137,13 @@ def _decided(
 class _MicroStep:
     def __init__(
         self,
-        order: Sequence[Module],
+        visits: _Order,
         kept: frozenset[Tensor],
         limits: Limits,
         there: Set[Tensor],
         releases: _Releases,
     ) -> None:
-        self.order = order
+        self.order, self.stays = order, _ = visits
         self.kept = kept
         self.limits = limits
         self.queue = deque((tensor, step) for step, module in enumerate(order) for tensor in module)
@@ -129,7 +169,7 @@ class _MicroStep:
             if self.limits.prefetch > 0:
                 self._prefetch()
             self.whole.append(self._left + self.live)
-            if step < last or not first_stays:
+            if step not in self.stays and (step < last or not first_stays):
                 self._release(module, step + 1)
 
     def _gather(self, tensors: Sequence[Tensor]) -> None:
@@ -185,10 +225,17 @@ _LIMITS: Final = ("max_live_parameters", "max_reuse_distance", "prefetch_bucket_
 _PERSISTENCE: Final = ("param_persistence_threshold", "model_persistence_threshold")
 
 
-def simulated(setup: Setup, model: Model, accumulation: int) -> tuple[frozenset[Tensor], tuple[Gather, ...]]:
+def simulated(
+    setup: Setup, model: Model, accumulation: int, again: Again
+) -> tuple[frozenset[Tensor], tuple[Gather, ...]]:
     """Return the parameters that stay whole, and what stage 3 gathers in a step of a model whose modules are known."""
-    kept = kept_whole(setup, model)
-    return kept, gathered(model.modules, kept, limits_of(setup), accumulation, first_stays=first_stays(setup))
+    kept, stays = kept_whole(setup, model), first_stays(setup)
+    return kept, gathered(model.modules, kept, limits_of(setup), accumulation, first_stays=stays, again=again)
+
+
+def computed_again(model: Model) -> tuple[Again, ...]:
+    """Return how the model's layers may be computed a second time: what gathers most comes first."""
+    return (Again.REENTRANT, Again.STOPPING) if model.usage.checkpointing else (Again.NEVER,)
 
 
 def kept_whole(setup: Setup, model: Model) -> frozenset[Tensor]:

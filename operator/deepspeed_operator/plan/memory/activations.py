@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Final
 
-from deepspeed_operator.plan.model.architecture import Attention, Model, Module, Shape, Tensor, Usage
+from deepspeed_operator.plan.model.architecture import Attention, Model, Module, Shape, Tensor, Usage, layer_of
 from deepspeed_operator.plan.model.families import Linear, Norm, Norming
 
 _FP32: Final = 4
@@ -233,11 +233,8 @@ def _pieces(
 
 def _place(module: Module) -> tuple[str, str]:
     """Return the number of a module's layer, empty outside of them, and its name there."""
-    path = module[0].name.rpartition(".")[0]
-    if not path.startswith("layers."):
-        return "", path
-    _, layer, name = path.split(".", 2)
-    return layer, name
+    path, layer = module[0].name.rpartition(".")[0], layer_of(module)
+    return layer, path.removeprefix(f"layers.{layer}.") if layer else path
 
 
 _WHOLE: Final = "whole"

@@ -182,9 +182,7 @@ def _uncounted(setup: Setup) -> Iterator[str]:
     division = setup.division
     parts = {"tensor": division.tensor, "pipeline": division.pipeline, "sequence": division.sequence}
     yield from (f"{name} parallelism" for name, size in {**parts, "expert": division.expert}.items() if size > 1)
-    for name in ("zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients"):
-        if (setup.value(ZERO, name) or 1) != 1 or setup.value(ZERO, name) is True:
-            yield name
+    yield from (name for name in ("zero_quantized_weights", "zero_quantized_gradients") if setup.on(ZERO, name))
     yield from (name for name in ("offload_optimizer", "offload_param") if device_of(setup, name) == "nvme")
     yield from (name for name in ("torch_autocast", "amp") if setup.section(name).get("enabled"))
     if setup.section("compile").get("deepcompile"):

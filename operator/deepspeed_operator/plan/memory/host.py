@@ -44,6 +44,8 @@ def _offloaded(sizes: Sizes) -> Iterator[MemoryItem]:
     optimizer, parameters = (_Pinned(setup, section) for section in _SECTIONS)
     if sizes.parameters_on_host:
         yield MemoryItem("parameters, offloaded", parameters.size(sizes.parameters / sizes.ranks))
+        near = sizes.parameters / sizes.near if sizes.near > 1 else 0
+        yield MemoryItem("hpZ's copy of the parameters, divided", parameters.size(near))
     if not sizes.offloaded:
         return
     yield MemoryItem("optimizer states, offloaded", part * sizes.optimizer.states)

@@ -100,18 +100,19 @@ def memory(
 
 
 def _phases(sizes: Sizes) -> Iterator[tuple[PhaseName, list[MemoryItem]]]:
-    held, gathered = states.states(sizes), _gathered(sizes)
+    held, gathered, near = states.states(sizes), _gathered(sizes), states.near_copy(sizes)
     middle = len(gathered) // 2
-    yield PhaseName.INIT, states.making(sizes)
-    held.append(_WORKSPACES)
+    yield PhaseName.INIT, [*states.making(sizes), near]
+    saved = [*held, _WORKSPACES]
+    held += [_WORKSPACES, near]
     yield PhaseName.FORWARD, [*held, *_forward(sizes, gathered[:middle])]
     passes = [backward(sizes, gathered[middle:], last=True)]
     if sizes.accumulation > 1:
         passes.append(backward(sizes, gathered[middle:], last=False))
     there = [item for item in held if item.what != "gradients"]
     yield PhaseName.BACKWARD, [*there, *states.most(*passes), *_gather_copies(sizes)]
-    yield PhaseName.STEP, [*states.stepping(sizes), _WORKSPACES]
-    yield PhaseName.SAVE, held
+    yield PhaseName.STEP, [*states.stepping(sizes), _WORKSPACES, near]
+    yield PhaseName.SAVE, saved
 
 
 def _forward(sizes: Sizes, gathered: tuple[int, ...]) -> Iterator[MemoryItem]:

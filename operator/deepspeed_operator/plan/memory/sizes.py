@@ -6,6 +6,7 @@ from typing import Final
 from deepspeed_operator.dsconfig.advice import SUMS_AS_TOLD
 from deepspeed_operator.dsconfig.offload import device_of
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
+from deepspeed_operator.plan.engine.groups import groups_of
 from deepspeed_operator.plan.engine.partitioning import model_bytes, offloads, sent_bytes, trained_here
 from deepspeed_operator.plan.engine.wrappers import Optimizer, Wrapper, optimizer_of, wrapper_of
 from deepspeed_operator.plan.memory.activations import Activations, activations
@@ -30,8 +31,9 @@ class MemoryItem:
 class Sizes:
     """Of one rank. `trained`, `part`, `touched`, `bucket`: numbers of parameters; `frozen`: bytes.
 
-    `part` is one rank's share, `touched` the tensors of which it has a part, whole, of the rank that has most.
-    `width`, `sums` and `sent`: bytes of a parameter, of an accumulated gradient and of a gradient that is sent.
+    `near`: ranks among which hpZ divides a copy of the parameters, 1 without it. `part` is one rank's share, `touched`
+    the tensors of which it has a part, whole, of the rank that has most. `width`, `sums` and `sent`: bytes of a
+    parameter, of an accumulated gradient and of a gradient that is sent.
     """
 
     setup: Setup
@@ -41,6 +43,7 @@ class Sizes:
     optimizer: Optimizer
     wrapper: Wrapper
     ranks: int
+    near: int
     width: int
     sums: int
     sent: int
@@ -98,6 +101,7 @@ def sizes_of(setup: Setup, model: Model, micro: int, accumulation: int, optimize
         optimizer=optimizer,
         wrapper=wrapper,
         ranks=ranks,
+        near=groups_of(setup).near.ranks,
         width=width,
         sums=_sums(setup, wrapper, width),
         sent=sent_bytes(setup),

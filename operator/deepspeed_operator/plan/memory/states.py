@@ -67,6 +67,16 @@ def _small(sizes: Sizes) -> MemoryItem:
     return MemoryItem("small parameters, whole", small * sizes.width)
 
 
+def near_copy(sizes: Sizes) -> MemoryItem:
+    """Return hpZ's copy of all parameters, divided among the ranks near by: ds_secondary_tensor.
+
+    It is made when the engine is, and let go of as the optimizer's step ends, until the next gathers: neither between
+    steps nor beside parameters on the host is it on the GPU.
+    """
+    size = 0 if sizes.near == 1 or sizes.parameters_on_host else sizes.parameters / sizes.near
+    return MemoryItem("hpZ's copy of the parameters, divided", size)
+
+
 def making(sizes: Sizes) -> Items:
     """Return the most that has to be there at once while the engine is made of a model that is on the GPU already.
 

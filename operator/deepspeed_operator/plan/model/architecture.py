@@ -22,6 +22,12 @@ class Tensor:
 Module = tuple[Tensor, ...]
 
 
+def layer_of(module: Module) -> str:
+    """Return the number of the layer that a module is part of, empty where it is outside of all."""
+    place, _, rest = module[0].name.partition(".")
+    return rest.partition(".")[0] if place == "layers" else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Dropout:
     """Where numbers are dropped in training: a mask of a byte for each is kept."""

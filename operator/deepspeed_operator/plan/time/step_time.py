@@ -1,7 +1,8 @@
 """How long a step takes: its parts one after the other, except that stage 3 sends while it computes.
 
 How much of that overlaps is known of a calibration only; without one, nothing is assumed to. With overlap_comm at
-stages 1 and 2 the time is an upper bound; how much may be hidden is told beside it.
+stages 1 and 2, and with activation checkpointing at stage 3, whose layers are gathered more or less often by how they
+are computed again, the time is an upper bound; how much may be saved is told beside it.
 
     stages 0 to 2: computing + work + communication + update
     stage 3: the longer one of computing + work and communication, + update
@@ -11,13 +12,13 @@ as it takes longer than the share of computing that goes on behind it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from deepspeed_operator.dsconfig.offload import device_of
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.job.precision import Precision, precision_of
-from deepspeed_operator.plan.engine.gathers import simulated
+from deepspeed_operator.plan.engine.gathers import computed_again, simulated, visited
 from deepspeed_operator.plan.engine.partitioning import offloads, replaced_by_bf16_optimizer, trained_here
 from deepspeed_operator.plan.model.architecture import Model
 from deepspeed_operator.plan.time.costs import Costs, Work, work_of
@@ -35,7 +36,7 @@ HOST_UPDATE: Final = 28 / 100e9 + 4 / 25e9
 class StepTime:
     """Seconds; `communication`: of those in which nothing else is done. With `unproven`, a lower bound.
 
-    `hidden`: seconds of the communication that may cost no time, since the backward pass goes on; an upper bound then.
+    `hidden`: seconds of the communication that may cost no time, as `hidden_by` says; an upper bound then.
     """
 
     compute: float
@@ -44,6 +45,7 @@ class StepTime:
     communication: float
     unproven: tuple[str, ...] = ()
     hidden: float = 0.0
+    hidden_by: str = "overlap_comm may hide"
 
     @property
     def seconds(self) -> float:
@@ -63,7 +65,7 @@ class StepTime:
     def caveat(self) -> str:
         """What keeps the seconds from being a prediction; empty where nothing does."""
         without = f"without {', '.join(self.unproven)}" if self.unproven else ""
-        hidden = f"overlap_comm may hide up to {self.hidden:.3g} s of the network" if self.hidden else ""
+        hidden = f"{self.hidden_by} up to {self.hidden:.3g} s of the network" if self.hidden else ""
         if without and hidden:
             return f"{without}; {hidden}"
         return f"a lower bound, {without}" if without else f"an upper bound: {hidden}" if hidden else ""
@@ -106,6 +108,19 @@ def step_time(
     )
 
 
+# Of a step, what is shown: less is no second bound.
+_TELLS: Final = 0.005
+
+
+def with_bound(most: StepTime, least: StepTime) -> StepTime:
+    """Return the time with what activation checkpointing that is not reentrant would save of it."""
+    saved = most.seconds - least.seconds
+    return replace(most, hidden=saved, hidden_by=_STOPPING) if saved > _TELLS * most.seconds else most
+
+
+_STOPPING: Final = "activation checkpointing with use_reentrant=False may save"
+
+
 def _sent(costs: Costs, terms: Sequence[Term]) -> float | None:
     seconds = [costs.links.seconds(term) for term in terms]
     known = [each for each in seconds if each is not None]
@@ -138,8 +153,10 @@ def visits(setup: Setup, model: Model, accumulation: int) -> tuple[int, int]:
     """Return how many parameter tensors stage 3 gathers in a step, and how many modules it visits."""
     if not model.modules:
         return 0, 0
-    _, gathers = simulated(setup, model, accumulation)
-    return sum(len(gather) for gather in gathers), 2 * len(model.modules) * accumulation
+    again = computed_again(model)[0]
+    _, gathers = simulated(setup, model, accumulation, again)
+    order, _ = visited(model.modules, again)
+    return sum(len(gather) for gather in gathers), len(order) * accumulation
 
 
 def copying(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:

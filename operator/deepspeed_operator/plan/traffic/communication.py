@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
-from deepspeed_operator.plan.engine.gathers import Gather, simulated
+from deepspeed_operator.plan.engine.gathers import Again, Gather, computed_again, simulated
 from deepspeed_operator.plan.engine.groups import Group, Groups, groups_of
 from deepspeed_operator.plan.engine.partitioning import (
     gather_buckets,
@@ -66,19 +66,29 @@ class Traffic:
 
 
 def communication(
-    setup: Setup, model: Model, accumulation: int, *, micro: int = 1, slots: int | None = None
+    setup: Setup,
+    model: Model,
+    accumulation: int,
+    *,
+    micro: int = 1,
+    slots: int | None = None,
+    again: Again | None = None,
 ) -> Traffic:
-    """Return what a step of `accumulation` micro steps of `micro` samples costs, with `slots` ranks on a node."""
+    """Return what a step of `accumulation` micro steps of `micro` samples costs, with `slots` ranks on a node.
+
+    `again`: how a layer is computed a second time where it is; None: in the way in which stage 3 gathers most.
+    """
     groups, width = groups_of(setup, slots), model_bytes(setup)
     activations = activation_terms(setup, model, groups, width=width, micro=micro, accumulation=accumulation)
-    terms = (*_terms(setup, model, accumulation, groups), *activations)
+    again = again or computed_again(model)[0]
+    terms = (*_terms(setup, model, accumulation, groups, again), *activations)
     ranks = setup.data_ranks
     return Traffic(ranks, tuple(term for term in terms if term.group.ranks > 1), tuple(unproven(setup, model)))
 
 
-def _terms(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Iterator[Term]:
+def _terms(setup: Setup, model: Model, accumulation: int, groups: Groups, again: Again) -> Iterator[Term]:
     if setup.stage == ZeroStage.PARAMETERS:
-        yield from _stage_3(setup, model, accumulation, groups)
+        yield from _stage_3(setup, model, accumulation, groups, again)
         yield _scattered(setup, trained_here(setup, model), accumulation, groups.data)
         return
     experts = own_experts(setup, model)
@@ -116,7 +126,7 @@ def _scattered(setup: Setup, trained: int, accumulation: int, group: Group) -> T
     return Term(REDUCE_SCATTER, payload, how, group, reduce_buckets(setup, trained) * accumulation)
 
 
-def _stage_3(setup: Setup, model: Model, accumulation: int, groups: Groups) -> Iterator[Term]:
+def _stage_3(setup: Setup, model: Model, accumulation: int, groups: Groups, again: Again) -> Iterator[Term]:
     # int8 is half of what is gathered in 16 bits; its scales come on top.
     width = model_bytes(setup) // (2 if setup.on(ZERO, "zero_quantized_weights") else 1)
     parts, ranks = model_parts(setup), groups.data.ranks
@@ -125,7 +135,7 @@ def _stage_3(setup: Setup, model: Model, accumulation: int, groups: Groups) -> I
         payload = model.parameters // parts * accumulation * width
         yield Term(ALL_GATHER, payload, f"parameters, at each of {accumulation} micro steps", groups.data)
         return
-    kept, gathers = simulated(setup, model, accumulation)
+    kept, gathers = simulated(setup, model, accumulation, again)
     far, near = _far_and_near(gathers) if groups.near.ranks > 1 else (gathers, ())
     how = "parameters, once a step" if near else f"parameters, at each of {accumulation} micro steps"
     yield Term(ALL_GATHER, _elements(far, ranks) // parts * width, how, groups.data, len(far))

@@ -13,11 +13,12 @@ from deepspeed_operator.plan.advice.alternatives import (
     Plan,
     advise,
     advise_numbers,
+    alternative,
     plan_of,
     shares,
     stages,
 )
-from deepspeed_operator.plan.advice.candidates import changed
+from deepspeed_operator.plan.advice.candidates import Change, changed
 from deepspeed_operator.plan.model.architecture import Model, declared
 from deepspeed_operator.plan.model.declared import model_of
 from deepspeed_operator.plan.time.costs import Costs, assumed
@@ -171,6 +172,16 @@ def test_copies_in_each_node_are_advised_where_a_network_is_between_them() -> No
     wide = replace(wide, costs=faster, capacity=None)
     values = [dict(each.change.values) for each in advised(wide, stage=3, **limits)]
     assert {"zero_optimization.zero_hpz_partition_size": 8} in values
+
+
+@pytest.mark.parametrize(("version", "offered"), [("0.15.4", False), ("0.19.8", True)])
+def test_what_a_version_trains_wrongly_is_not_offered(version: str, offered: bool) -> None:
+    """Before 0.18.3 hpZ's copies stay as they were before the step."""
+    faster = replace(SOCKETS, links=Links(Bandwidth(292e9), Bandwidth(2.7e9)))
+    wide = Circumstances(MODEL, 16, 2, version, faster)
+    change = Change({"zero_optimization.zero_hpz_partition_size": 8}, 4, 4)
+    config = configuration(3, 4)
+    assert (alternative(config, change, plan_of(config, 4, 4, wide), wide) is not None) is offered
 
 
 def test_every_stage_is_compared() -> None:

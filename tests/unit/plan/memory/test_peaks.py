@@ -222,6 +222,27 @@ def test_without_the_shape_of_the_model_it_is_never_said_to_fit() -> None:
     assert "activations" in found.open[0]
 
 
+def test_hpz_holds_a_copy_of_all_parameters_in_each_node_while_a_step_goes_on() -> None:
+    plain, near = (of_states(3, world=16, zero=zero) for zero in ({}, {"zero_hpz_partition_size": 8}))
+    more = {
+        name: round(bytes_a_parameter(near, name) - bytes_a_parameter(plain, name), 6)
+        for name in (phase.name for phase in plain.phases)
+    }
+    copy = 2 / 8
+    during = (PhaseName.INIT, PhaseName.FORWARD, PhaseName.BACKWARD, PhaseName.STEP)
+    assert more == {**dict.fromkeys(during, copy), PhaseName.SAVE: 0}
+    zero = {"zero_hpz_partition_size": 8}
+    assert fit_of(setup_of(config(3, zero=zero), 16, "0.19.8"), llama(**KNOWN), 4, 1, 80 * GIB).fit is Fit.YES
+
+
+def test_hpzs_copy_of_parameters_on_the_host_is_there() -> None:
+    zero: dict[str, Any] = {"offload_param": {"device": "cpu", "pin_memory": False}, "zero_hpz_partition_size": 8}
+    setup = setup_of(config(3, zero=zero), 16, "0.19.8")
+    host = {item.what: item.size for item in host_memory(setup, declared(PSI), 1, 1, 8)}
+    assert host["hpZ's copy of the parameters, divided"] == 8 * 2 * PSI / 8
+    assert all("hpZ" not in item.what for phase in memory(setup, declared(PSI)).phases for item in phase.items)
+
+
 def test_a_feature_without_a_formula_is_named() -> None:
     setup = setup_of(config(0, tensor_parallel={"autotp_size": 2}), 2, "0.19.8")
     assert fit_of(setup, llama(**KNOWN), 1, 1, 80 * GIB).open == ("not measured with tensor parallelism",)
