@@ -27,7 +27,9 @@ def follow(environment: Environment, job: str, timeout: float) -> dict[str, Any]
                 logs.join(timeout=10)
             return found
         if logs is None and status.get("state") == "Running":
-            logs = threading.Thread(target=_show_log, args=(environment, f"{job}-{status['attempt']}-0"), daemon=True)
+            logs = threading.Thread(
+                target=_show_log, args=(environment, f"{job}-{status['attempt']['number']}-0"), daemon=True
+            )
             logs.start()
         time.sleep(0.3)
     raise SystemExit(f"the job {job} has not ended after {timeout:.0f} s; it is {shown}")

@@ -45,6 +45,14 @@ class Job:
         return self.body.get("status", {})
 
     @property
+    def run(self) -> Json:
+        return self.status.get("run", {})
+
+    @property
+    def attempt(self) -> int:
+        return self.status.get("attempt", {}).get("number", 0)
+
+    @property
     def failure(self) -> Json:
         return self.status.get("failure", {})
 

@@ -80,17 +80,47 @@ FULL: Json = {
     },
     "status": {
         "state": "Running",
-        "runId": "1",
-        "startTime": MOMENT,
-        "attemptTime": MOMENT,
-        "admittedTime": MOMENT,
-        "completionTime": MOMENT,
-        "deepspeedVersion": "0.19.8",
-        "configDigest": "sha256:0",
-        "judgedBy": {"NCCL_DEBUG": "0"},
-        "world": {"nodes": 1, "slotsPerNode": 1, "size": 1, "dataParallel": 1, "accelerator": {"source": "Template"}},
+        "run": {
+            "id": "1",
+            "startTime": MOMENT,
+            "completionTime": MOMENT,
+            "world": {
+                "nodes": 1,
+                "slotsPerNode": 1,
+                "size": 1,
+                "dataParallel": 1,
+                "accelerator": {"source": "Template"},
+            },
+            "batch": {"train": 1},
+            "deepspeedVersion": "0.19.8",
+            "configDigest": "sha256:0",
+            "specDigests": {"NCCL_DEBUG": "0"},
+        },
+        "attempt": {
+            "number": 1,
+            "phase": "Starting",
+            "startTime": MOMENT,
+            "admittedTime": MOMENT,
+            "runningTime": MOMENT,
+            "obstacle": {"reason": "Unschedulable", "message": "m"},
+        },
+        "attempts": [
+            {
+                "number": 1,
+                "runId": "1",
+                "startTime": MOMENT,
+                "runningTime": MOMENT,
+                "endTime": MOMENT,
+                "outcome": "Failed",
+                "reason": "RankFailed",
+                "category": "User",
+                "rank": 0,
+                "pod": "a",
+                "node": "b",
+            }
+        ],
+        "oldestConfigMap": 1,
         "engine": {"world": 1},
-        "batch": {"train": 1},
         "workers": {"ready": 0},
         "failure": {"reason": "RankFailed", "message": "boom", "pod": "a", "node": "b"},
         "plan": {"message": "m"},
@@ -113,6 +143,14 @@ FULL: Json = {
             }
         ],
     },
+}
+IN_PROGRESS = {
+    "run": {
+        "id": "1",
+        "startTime": MOMENT,
+        "world": {"nodes": 1, "slotsPerNode": 1, "size": 1, "dataParallel": 1},
+    },
+    "attempt": {"number": 1, "phase": "Running", "startTime": MOMENT},
 }
 # What the server says of a value that breaks a constraint of this kind.
 WORDS = {
@@ -236,7 +274,7 @@ def running(server: Cluster) -> Iterator[str]:
     if server.api.found(path):
         server.api.request("DELETE", path)
     post(server, FULL, "")
-    server.api.request("PATCH", f"{path}/status", {"status": {"attempt": 1, "runId": "1"}})
+    server.api.request("PATCH", f"{path}/status", {"status": IN_PROGRESS})
     yield path
     server.api.request("DELETE", path)
 
@@ -358,7 +396,7 @@ def test_a_running_runs_definition_stays_but_for_a_new_run(server: Cluster, runn
 
 def test_a_field_that_was_not_set_cannot_be_added_to_a_run(server: Cluster, running: str) -> None:
     server.api.request("PATCH", running, {"spec": {"image": None, "runId": "without-image"}})
-    server.api.request("PATCH", f"{running}/status", {"status": {"runId": "without-image"}})
+    server.api.request("PATCH", f"{running}/status", {"status": {"run": {"id": "without-image"}}})
     with pytest.raises(ApiError, match=r"spec\.image: cannot change"):
         server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {"image": "other"}})
 
@@ -368,13 +406,13 @@ def test_a_running_run_may_be_suspended(server: Cluster, running: str) -> None:
 
 
 def test_a_finished_runs_definition_may_change(server: Cluster, running: str) -> None:
-    server.api.request("PATCH", f"{running}/status", {"status": {"completionTime": MOMENT}})
+    server.api.request("PATCH", f"{running}/status", {"status": {"run": {"completionTime": MOMENT}}})
     server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {"nodes": 3}})
-    server.api.request("PATCH", f"{running}/status", {"status": {"completionTime": None}})
+    server.api.request("PATCH", f"{running}/status", {"status": {"run": {"completionTime": None}}})
 
 
 def test_a_next_run_that_has_not_begun_may_be_corrected(server: Cluster, running: str) -> None:
-    server.api.request("PATCH", f"{running}/status", {"status": {"runId": "before"}})
+    server.api.request("PATCH", f"{running}/status", {"status": {"run": {"id": "before"}}})
     server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {"nodes": 3}})
 
 
@@ -384,5 +422,5 @@ def test_an_unknown_field_is_refused_where_the_client_asks_for_it(server: Cluste
 
 
 def test_status_is_written_through_its_subresource_only(server: Cluster, running: str) -> None:
-    changed = server.api.request("PATCH", f"{running}?dryRun=All", {"status": {"attempt": 7}})
-    assert changed["status"]["attempt"] == 1
+    changed = server.api.request("PATCH", f"{running}?dryRun=All", {"status": {"warnings": 7}})
+    assert "warnings" not in changed["status"]

@@ -171,7 +171,7 @@ def test_the_message_comes_within_30_seconds_of_the_end_of_a_container(ended: En
         for status in pod["status"].get(kind, [])
         if status["name"] in {"trainer", "prepare"} and "terminated" in status["state"]
     ]
-    completed = datetime.fromisoformat(ended.jobs[name].status["completionTime"])
+    completed = datetime.fromisoformat(ended.jobs[name].run["completionTime"])
     assert ends
     assert (completed - min(ends)).total_seconds() < KNOWN_WITHIN_SECONDS
 

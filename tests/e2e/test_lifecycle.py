@@ -44,7 +44,7 @@ def test_suspending_frees_the_accelerators_and_resuming_begins_a_new_attempt(nam
 
     namespace.edit("first", suspend=False)
     resumed = namespace.wait("first", lambda job: job.holds("Running") and not job.holds("Suspended"), 60)
-    assert resumed.status["attempt"] == 2
+    assert resumed.attempt == 2
     assert {pod["metadata"]["name"] for pod in namespace.pods("first")} == {"first-2-0", "first-2-1"}
     begun = [f"{attempt}-{index}" for attempt in ("first-1", "second-1", "first-2") for index in (0, 1)]
     assert sorted(seen.created) == sorted(begun)
@@ -119,10 +119,10 @@ def test_a_job_applied_again_runs_its_own_document_though_a_pod_holds_its_predec
 def test_a_changed_run_id_runs_a_finished_job_again(namespace: Namespace, plain: str) -> None:
     namespace.apply(ranks("rerun", plain))
     first = namespace.finished("rerun")
-    assert (first.outcome, first.status["attempt"]) == ("Complete", 1)
+    assert (first.outcome, first.attempt) == ("Complete", 1)
     namespace.edit("rerun", runId="second", training={"args": ["0:exit=4"]})
-    second = namespace.wait("rerun", lambda job: job.status.get("runId") == "second" and job.outcome, 60)
-    assert (second.outcome, second.status["attempt"]) == ("Failed", 2)
+    second = namespace.wait("rerun", lambda job: job.run.get("id") == "second" and job.outcome, 60)
+    assert (second.outcome, second.attempt) == ("Failed", 2)
     assert not second.holds("Complete")
 
 
@@ -131,8 +131,8 @@ def test_a_changed_run_id_replaces_a_running_run(namespace: Namespace, plain: st
     namespace.apply(ranks("replace", plain, FOREVER))
     namespace.running("replace")
     namespace.edit("replace", runId="better", training={"args": []})
-    done = namespace.wait("replace", lambda job: job.status.get("runId") == "better" and job.outcome, 60)
-    assert (done.outcome, done.status["attempt"]) == ("Complete", 2)
+    done = namespace.wait("replace", lambda job: job.run.get("id") == "better" and job.outcome, 60)
+    assert (done.outcome, done.attempt) == ("Complete", 2)
     assert sorted(seen.created) == ["replace-1-0", "replace-1-1", "replace-2-0", "replace-2-1"]
     assert not seen.overlaps
 

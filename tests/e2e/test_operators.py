@@ -27,7 +27,7 @@ def test_a_killed_operator_takes_up_the_same_attempt(namespace: Namespace, opera
     killed = now()
     operator.kill()
     job = namespace.finished("steady")
-    assert (job.outcome, job.status["attempt"]) == ("Complete", 1)
+    assert (job.outcome, job.attempt) == ("Complete", 1)
     assert {pod["metadata"]["uid"] for pod in namespace.pods("steady")} == before
     assert operator.created(killed, namespace.name) == []
 
@@ -41,7 +41,7 @@ def test_an_operator_killed_while_it_creates_makes_nothing_twice(
     eventually(lambda: operator.writes(since, namespace.name), "the operator began", 20)
     operator.kill()
     job = namespace.finished("interrupted")
-    assert (job.outcome, job.status["attempt"]) == ("Complete", 1)
+    assert (job.outcome, job.attempt) == ("Complete", 1)
     assert sorted(seen.created) == [f"interrupted-1-{index}" for index in range(8)]
 
 
@@ -57,7 +57,7 @@ def test_a_result_that_arrives_while_suspending_wins(namespace: Namespace, opera
     job = namespace.finished("result")
     assert job.outcome == "Complete"
     assert not job.holds("Suspended")
-    assert job.status["attempt"] == 1
+    assert job.attempt == 1
 
 
 def test_a_stopped_leader_that_continues_creates_nothing(
@@ -80,7 +80,7 @@ def test_a_stopped_leader_that_continues_creates_nothing(
         refused = len(seen.created)
         namespace.cluster.kubectl("delete", "-n", namespace.name, "resourcequota", "pods")
         eventually(lambda: operator.leader()["metadata"]["name"] != first["metadata"]["name"], "another leader", 60)
-        attempt = namespace.completed("gang").status["attempt"]
+        attempt = namespace.completed("gang").attempt
     finally:
         os.kill(process, signal.SIGCONT)
     operator.settled(2)

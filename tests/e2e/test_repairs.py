@@ -71,7 +71,7 @@ def test_names_resolve_again_though_their_service_was_deleted_before_the_agents_
     eventually(published, lambda: namespace.report("nameless"), 30)
     delete(namespace, ("service", "nameless"), ("endpointslice", "nameless"))
     done = namespace.completed("nameless", 120)
-    assert done.status["attempt"] == 1
+    assert done.attempt == 1
     assert namespace.cluster.api.found(slices)
 
 

@@ -66,7 +66,7 @@ def test_the_attempts_secret_goes_with_it(make_namespace: Callable[..., Namespac
     namespace.apply(ranks("again", plain, nodes=1))
     uid = namespace.completed("again").body["metadata"]["uid"]
     namespace.edit("again", runId="2")
-    namespace.wait("again", lambda job: job.status["runId"] == "2" and job.outcome, 60)
+    namespace.wait("again", lambda job: job.run["id"] == "2" and job.outcome, 60)
     assert namespace.children()["secrets"] == [f"again-2-{uid[:5]}"]
     namespace.delete("again", "--wait=false")
 

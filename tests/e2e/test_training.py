@@ -118,12 +118,14 @@ def test_two_nodes_train_one_job(trained: tuple[Namespace, dict[str, Job]]) -> N
 
 
 def test_status_says_what_was_trained(trained: tuple[Namespace, dict[str, Job]]) -> None:
-    status = trained[1]["zero-2"].status
+    job = trained[1]["zero-2"]
+    run = job.run
     cpus = {"name": "cpu", "source": "WorkerImage"}
-    assert status["world"] == {"nodes": 2, "slotsPerNode": 1, "size": 2, "dataParallel": 2, "accelerator": cpus}
-    assert status["batch"] == {"train": 8, "microPerGpu": 2, "accumulation": 2, "divisor": 2, "samplesPerStep": 8}
-    assert status["workers"] == {"ready": 0, "active": 0, "succeeded": 2, "failed": 0}
-    assert status["deepspeedVersion"] == "0.19.8"
+    assert run["world"] == {"nodes": 2, "slotsPerNode": 1, "size": 2, "dataParallel": 2, "accelerator": cpus}
+    sizes = {"train": 8, "microPerGpu": 2, "accumulation": 2, "dataParallelRanks": 2, "samplesPerStep": 8}
+    assert run["batch"] == sizes
+    assert job.status["workers"] == {"ready": 0, "active": 0, "succeeded": 2, "failed": 0}
+    assert run["deepspeedVersion"] == "0.19.8"
 
 
 def test_the_world_of_launcher_none_is_the_jobs(trained: tuple[Namespace, dict[str, Job]]) -> None:

@@ -110,7 +110,7 @@ class Jobs:
         slices = self._children("endpointslices", name)
         return {
             "state": status["state"],
-            "attempt": status["attempt"],
+            "attempt": status["attempt"]["number"],
             **{kind: self._names(kind, name) for kind in KINDS},
             "addresses": [endpoint["hostname"] for part in slices for endpoint in part["endpoints"]],
         }

@@ -61,6 +61,6 @@ def _results(namespace: Namespace, image: str, name: str, ranks: int) -> dict[st
     for line in namespace.log(f"{name}-1-0").splitlines():
         if line.startswith(_MARK):
             told = json.loads(line.removeprefix(_MARK))
-            version = ended.status.get("deepspeedVersion", "unknown")
+            version = ended.run.get("deepspeedVersion", "unknown")
             found[told["name"]] = Result(version, told["seconds"], told["ranks"])
     return found

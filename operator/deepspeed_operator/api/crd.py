@@ -17,9 +17,9 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Ready", "type": "integer", "jsonPath": ".status.workers.ready"},
     {"name": "Warnings", "type": "integer", "jsonPath": ".status.warnings"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    {"name": "Attempt", "type": "integer", "jsonPath": ".status.attempt", "priority": 1},
-    {"name": "Ranks", "type": "integer", "jsonPath": ".status.world.size", "priority": 1},
-    {"name": "Batch", "type": "integer", "jsonPath": ".status.batch.train", "priority": 1},
+    {"name": "Attempt", "type": "integer", "jsonPath": ".status.attempt.number", "priority": 1},
+    {"name": "Ranks", "type": "integer", "jsonPath": ".status.run.world.size", "priority": 1},
+    {"name": "Batch", "type": "integer", "jsonPath": ".status.run.batch.train", "priority": 1},
     {
         "name": "Reason",
         "type": "string",

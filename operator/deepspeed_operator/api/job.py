@@ -29,8 +29,8 @@ def _same(field: str) -> str:
 
 # A run that was refused has not begun: it may be corrected without another runId.
 _RUN_IN_PROGRESS = (
-    "has(oldSelf.status) && has(oldSelf.status.attempt) && !has(oldSelf.status.completionTime) && "
-    "has(oldSelf.status.runId) && oldSelf.status.runId == oldSelf.spec.runId"
+    "has(oldSelf.status) && has(oldSelf.status.run) && !has(oldSelf.status.run.completionTime) && "
+    "has(oldSelf.status.run.id) && oldSelf.status.run.id == oldSelf.spec.runId"
 )
 
 NAME_RULE = Cel(

@@ -277,7 +277,7 @@ class DeepSpeedJobSpec(ApiModel):
         "container (nvidia.com/gpu and others), else 1. Where the template names no accelerator, a pod is limited to "
         "so many of what the chart says: of worker.accelerator in jobs without an image, else of defaultAccelerator "
         "(nvidia.com/gpu unless changed); cpu limits nothing. nvidia.com/gpu: 0 in the template means: train on CPUs. "
-        "status.world.accelerator says what holds. Example: 8",
+        "status.run.world.accelerator says what holds. Example: 8",
     )
     image: str | None = Field(
         default=None,

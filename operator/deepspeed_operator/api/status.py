@@ -3,8 +3,9 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
+from deepspeed_operator.api.attempt_status import MAX_ATTEMPTS, MAX_MESSAGE, AttemptStatus, EndedAttempt, legible
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.markers import Atomic, ListMap
@@ -12,18 +13,10 @@ from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.transport import Transport
 
 MAX_FINDINGS = 50
-MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
-
-
-def _legible(length: int) -> BeforeValidator:
-    """Users, kubelets and agents are quoted, whose words may be of any length, and have bytes that are no text."""
-    return BeforeValidator(
-        lambda text: text[:length].encode("utf-8", "replace").decode() if isinstance(text, str) else text
-    )
 
 
 class State(StrEnum):
-    """A word for the printer column, derived from the conditions; nothing is decided upon it."""
+    """A word for the printer column, derived from the run and its attempt; nothing is decided upon it."""
 
     INVALID = "Invalid"
     STARTING = "Starting"
@@ -111,13 +104,39 @@ class Batch(ApiModel):
     train: int | None = Field(default=None, description="Samples per optimizer step over all ranks.")
     micro_per_gpu: int | None = Field(default=None, description="Samples per rank and micro step.")
     accumulation: int | None = Field(default=None, description="Micro steps per optimizer step.")
-    divisor: int | None = Field(
+    data_parallel_ranks: int | None = Field(
         default=None,
-        description="What DeepSpeed divides train by: train = microPerGpu × accumulation × divisor. It may differ from "
-        "world.dataParallel.",
+        description="Ranks among which DeepSpeed divides train: train = microPerGpu × accumulation × "
+        "dataParallelRanks. It may differ from world.dataParallel.",
     )
     samples_per_step: int | None = Field(
         default=None, description="Samples that an optimizer step really consumes over all ranks."
+    )
+
+
+class Run(ApiModel):
+    """What was accepted to be run under one spec.runId."""
+
+    id: str = Field(default="", max_length=64, description="spec.runId as it was when the run was accepted.")
+    start_time: str = Field(
+        max_length=64, json_schema_extra={"format": "date-time"}, description="When the run was accepted."
+    )
+    completion_time: str | None = Field(
+        default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run ended."
+    )
+    world: World = Field(description="The ranks of the run.")
+    batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")
+    deepspeed_version: str | None = Field(
+        default=None, max_length=64, description="DeepSpeed version found in the image, else the declared one."
+    )
+    config_digest: str | None = Field(
+        default=None, max_length=128, description="SHA-256 of the configuration that the run uses."
+    )
+    spec_digests: dict[str, Annotated[str, Field(max_length=64)]] | None = Field(
+        default=None,
+        max_length=32,
+        description="By name of a field of spec that a run is made from: a digest of what it said when the run was "
+        "accepted, where it was set. configDigest is that of dsConfig.",
     )
 
 
@@ -139,7 +158,7 @@ class Failure(ApiModel):
     node: str | None = Field(default=None, max_length=253, description="The Kubernetes node the pod ran on.")
     exit_code: int | None = Field(default=None, description="Exit code of the rank or container.")
     signal: int | None = Field(default=None, description="Signal that killed the rank or container.")
-    message: Annotated[str, _legible(MAX_MESSAGE)] = Field(
+    message: Annotated[str, legible(MAX_MESSAGE)] = Field(
         max_length=MAX_MESSAGE, description="The cause in words, then the last lines of the log."
     )
 
@@ -157,11 +176,11 @@ class Finding(ApiModel):
     code: str = Field(
         default="", max_length=64, description="What it is about, for programs; docs/findings.md lists the codes."
     )
-    path: Annotated[str, _legible(1024)] = Field(
+    path: Annotated[str, legible(1024)] = Field(
         max_length=1024, description="Where: a path in the job, such as spec.dsConfig.train_batch_size."
     )
-    message: Annotated[str, _legible(4096)] = Field(max_length=4096, description="What is the case.")
-    fix: Annotated[str, _legible(4096)] = Field(default="", max_length=4096, description="What to write instead.")
+    message: Annotated[str, legible(4096)] = Field(max_length=4096, description="What is the case.")
+    fix: Annotated[str, legible(4096)] = Field(default="", max_length=4096, description="What to write instead.")
 
     def __str__(self) -> str:
         if not self.fix:
@@ -175,54 +194,24 @@ class DeepSpeedJobStatus(ApiModel):
     observed_generation: int | None = Field(default=None, description="metadata.generation that this status is about.")
     state: State | None = Field(
         default=None,
-        description="One word, derived from the conditions, for printing and for pipelines that read scalars: "
+        description="One word, derived from run and attempt, for printing and for pipelines that read scalars: "
         + ", ".join(State)
         + ".",
     )
     conditions: Annotated[list[Condition], ListMap("type")] = Field(
         default=[], max_length=16, description="The job's state; each message says what to do next."
     )
-    run_id: str | None = Field(default=None, max_length=64, description="The run that this status is about.")
-    attempt: int | None = Field(
-        default=None, description="Number of the current attempt; grows over all runs of the job, from 1."
-    )
-    kept_from: int | None = Field(
-        default=None, description="The earliest attempt whose ConfigMap may still be there. Absent: the first."
-    )
-    start_time: str | None = Field(
-        default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run began."
-    )
-    attempt_time: str | None = Field(
+    run: Run | None = Field(
         default=None,
-        max_length=64,
-        json_schema_extra={"format": "date-time"},
-        description="When the current attempt began. Absent in a suspended one.",
+        description="The run that was accepted last, also while spec.runId asks for another one that is refused.",
     )
-    admitted_time: str | None = Field(
+    attempt: AttemptStatus | None = Field(default=None, description="The current attempt of the run, or its last one.")
+    attempts: Annotated[list[EndedAttempt], Atomic()] = Field(
+        default=[], max_length=MAX_ATTEMPTS, description="The attempts that have ended, of all runs; the newest last."
+    )
+    oldest_config_map: int | None = Field(
         default=None,
-        max_length=64,
-        json_schema_extra={"format": "date-time"},
-        description="Since when all pods of the current attempt may start; the startup deadline counts from here. "
-        "Absent while old pods may still write or a scheduling gate, such as a queue's, keeps a pod back.",
-    )
-    completion_time: str | None = Field(
-        default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run ended."
-    )
-    world: World | None = Field(default=None, description="The ranks of the run.")
-    batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")
-    deepspeed_version: str | None = Field(
-        default=None,
-        max_length=64,
-        description="DeepSpeed version found in the image, else the declared one.",
-    )
-    config_digest: str | None = Field(
-        default=None, max_length=128, description="SHA-256 of the configuration that the run uses."
-    )
-    judged_by: dict[str, Annotated[str, Field(max_length=64)]] | None = Field(
-        default=None,
-        max_length=32,
-        description="By name of a field of spec that a run is made from: a digest of what it said when the run was "
-        "accepted, where it was set. configDigest is that of dsConfig.",
+        description="Number of the earliest attempt whose ConfigMap may still be there. Absent: the first.",
     )
     workers: Workers | None = Field(default=None, description="Pods of the current attempt.")
     failure: Failure | None = Field(default=None, description="Why the run failed.")
@@ -239,3 +228,8 @@ class DeepSpeedJobStatus(ApiModel):
     findings: Annotated[list[Finding], Atomic()] = Field(
         default=[], max_length=MAX_FINDINGS, description="Warnings and advice about the job and its image."
     )
+
+    @property
+    def attempt_number(self) -> int:
+        """The number of the current attempt; 0 before the first."""
+        return self.attempt.number if self.attempt is not None else 0

@@ -27,10 +27,10 @@ from deepspeed_operator.plan.memory.case import Case, Missing, case_of
 from deepspeed_operator.plan.time.measured import Measured
 from deepspeed_operator.reconcile.admission.judge import Judgement
 from deepspeed_operator.reconcile.failure.out_of_memory import out_of_memory
-from deepspeed_operator.reconcile.failure.remedies import remedy
 from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.observe.observed import WorldReport
-from deepspeed_operator.reconcile.report.conditions import sentence
+from deepspeed_operator.reconcile.report.remedies import remedy
+from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.reconcile.runtime.measured_plan import advice, measured_of, plan_status
 from deepspeed_operator.reconcile.runtime.observed_engine import differences, world_finding, world_of_agent
 from deepspeed_operator.reconcile.runtime.observed_transport import mismatch, transport_of

@@ -49,7 +49,7 @@ async def ensure(client: Client, job: DeepSpeedJob, memory: JobMemory, manifest:
         return
     resource = resource_of(manifest)
     # Of an attempt that this process began there is nothing yet: post at once. Else somebody may have: read first.
-    unknown = memory.begun_attempt == job.status.attempt and known is None
+    unknown = memory.begun_attempt == job.status.attempt_number and known is None
     live = None if unknown else await read(client, resource, job.metadata.namespace, name)
     if live is None:
         if known is not None:
@@ -74,7 +74,7 @@ async def ensure_secret(client: Client, job: DeepSpeedJob, memory: JobMemory, ma
         return
     try:
         # A create would do to look, but for a quota: it refuses what exists already, too.
-        new = known is None and memory.begun_attempt == job.status.attempt
+        new = known is None and memory.begun_attempt == job.status.attempt_number
         if new or not await client.deletable(SECRETS, namespace, name):
             if known is not None:
                 _log.warning("Secret %s/%s is gone and is made again", namespace, name)

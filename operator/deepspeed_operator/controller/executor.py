@@ -144,7 +144,7 @@ class Executor:
         job = memory.whole(job)
         self._tell(job, memory)
         outcome = self._decide(job, memory)
-        begun = outcome.status.attempt != job.status.attempt
+        begun = outcome.status.attempt_number != job.status.attempt_number
         if outcome.status != job.status:
             memory.untold = outcome
             job = await self._write_status(job, memory, outcome.status)
@@ -199,8 +199,8 @@ class Executor:
                 await self.creation.confirm(job)
                 raise TryAgainSoonError("its status could not be written") from error
             raise
-        if status.attempt != job.status.attempt:
-            memory.begin(status.attempt)
+        if status.attempt_number != job.status.attempt_number:
+            memory.begin(status.attempt_number)
         memory.facts = replace(memory.facts, status_written_at=now())
         result = self.reader.take(written)
         if result is None:
@@ -236,7 +236,7 @@ class Executor:
                 await self._do_one(job, memory, action)
         except RefusedError as error:
             reason = Reason.NAME_CONFLICT if error.name_taken else Reason.PODS_REFUSED
-            refusal = memory.refusal(job.status.attempt or 0, reason, error.message)
+            refusal = memory.refusal(job.status.attempt_number, reason, error.message)
             memory.facts = replace(memory.facts, refusal=refusal)
             return False
         return True
@@ -260,7 +260,7 @@ class Executor:
             case DeleteConfigMaps(attempt, names):
                 for name in names:
                     await remove_config_map(self.client, job, name)
-                memory.facts = replace(memory.facts, kept_from=attempt)
+                memory.facts = replace(memory.facts, oldest_config_map=attempt)
             case _:
                 raise TypeError(f"not an action to do one by one: {action}")
 

@@ -41,7 +41,7 @@ class JobMemory:
     untold: Outcome | None = None  # whose status is being written: where the answer is lost, its events are not
     _written_version: tuple[str, float] = ("", 0.0)
 
-    def begin(self, attempt: int | None) -> None:
+    def begin(self, attempt: int) -> None:
         """Forget what was about the attempt before."""
         self.begun_attempt = attempt
         self.ensured.clear()

@@ -88,7 +88,7 @@ def judge(
     if config is None:
         return ConfigJudgement(None, ())
     verdict = validate(config, circumstances)
-    divided = {"divisor": verdict.division.divisor, "samples_per_step": verdict.samples_per_step}
+    divided = {"data_parallel_ranks": verdict.division.divisor, "samples_per_step": verdict.samples_per_step}
     return ConfigJudgement(
         batch=verdict.batch.model_copy(update=divided) if verdict.batch is not None else None,
         findings=tuple(note.finding(where) for note in verdict.notes),

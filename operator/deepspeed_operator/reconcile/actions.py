@@ -202,7 +202,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class DeleteConfigMaps:
-    """Delete ConfigMaps and Secrets of earlier attempts, if any, and fill `facts.kept_from` with this attempt."""
+    """Delete ConfigMaps and Secrets of earlier attempts, if any; fill `facts.oldest_config_map` with this attempt."""
 
     attempt: int
     names: tuple[str, ...]

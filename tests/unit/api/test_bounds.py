@@ -71,10 +71,14 @@ def test_everything_is_said_at_once_with_what_to_do() -> None:
 
 
 def test_a_job_is_read_without_what_is_too_large_and_says_so() -> None:
-    body = {"metadata": {"name": "a", "uid": "u"}, "spec": spec_of({"x": [{}] * 450_000}), "status": {"attempt": 3}}
+    body = {
+        "metadata": {"name": "a", "uid": "u"},
+        "spec": spec_of({"x": [{}] * 450_000}),
+        "status": {"warnings": 3},
+    }
     job, size = Bodies(Marker(None)).job(body)
     assert job.spec.template is None
-    assert job.status.attempt == 3
+    assert job.status.warnings == 3
     assert [each.path for each in job.excess] == [f"{POD}.x", "spec.template"]
     assert size < 10_000
     usual = spec_of({"containers": [{"name": "trainer"}]})

@@ -158,10 +158,10 @@ def test_what_the_api_server_stores_is_read() -> None:
         "kind": "DeepSpeedJob",
         "metadata": {"name": "a", "namespace": "b", "uid": "c", "generation": 2, "managedFields": [{}]},
         "spec": {"training": {"script": "a.py", "unknown": 1}, "sharedMemory": 1024, "runId": "2"},
-        "status": {"state": "Running", "attempt": 3, "later": {"field": 1}},
+        "status": {"state": "Running", "warnings": 3, "later": {"field": 1}},
     }
     read = DeepSpeedJob.model_validate(stored)
-    assert (read.metadata.generation, read.spec.shared_memory, read.spec.run_id, read.status.attempt) == (
+    assert (read.metadata.generation, read.spec.shared_memory, read.spec.run_id, read.status.warnings) == (
         2,
         1024,
         "2",

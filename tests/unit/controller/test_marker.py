@@ -90,11 +90,11 @@ def test_of_a_job_that_is_set_aside_nothing_is_read_but_its_name_and_status(tmp_
     body = {
         "metadata": {"name": "pretrain", "namespace": "ml", "uid": UID},
         "spec": {"nodes": "what ended it"},
-        "status": {"state": "Starting", "attempt": 1},
+        "status": {"state": "Starting", "warnings": 1},
     }
     killed_on(tmp_path, UID)
     job, _ = Bodies(Marker(tmp_path)).job(body)
     assert is_unread(job)
-    assert job.status.attempt == 1
+    assert job.status.warnings == 1
     whole, _ = Bodies(Marker(None)).job({**body, "spec": {"nodes": 1, "training": {"script": "train.py"}}})
     assert not is_unread(whole)

@@ -145,7 +145,11 @@ def test_all_wrong_keys_are_reported_at_once() -> None:
 def test_what_deepspeed_takes_for_a_number_is_taken_and_pointed_out(value: object, taken_for: int) -> None:
     judgement = judge({MICRO: value}, JudgementContext(2))
     assert judgement.batch == Batch(
-        train=2 * taken_for, micro_per_gpu=taken_for, accumulation=1, divisor=2, samples_per_step=2 * taken_for
+        train=2 * taken_for,
+        micro_per_gpu=taken_for,
+        accumulation=1,
+        data_parallel_ranks=2,
+        samples_per_step=2 * taken_for,
     )
     assert [finding.level for finding in judgement.findings] == [Level.WARNING]
     assert not judgement.errors
@@ -161,7 +165,7 @@ WORLD = JudgementContext(8)
 
 def test_auto_stays_open_and_is_listed() -> None:
     judgement = judge(config_of("auto", 4, "auto"), WORLD)
-    assert judgement.batch == Batch(train=None, micro_per_gpu=4, accumulation=None, divisor=8)
+    assert judgement.batch == Batch(train=None, micro_per_gpu=4, accumulation=None, data_parallel_ranks=8)
     (finding,) = judgement.findings
     assert finding.level is Level.ADVICE
     assert "train_batch_size: " in finding.message
@@ -176,7 +180,7 @@ def test_auto_does_not_excuse_a_wrong_number_beside_it() -> None:
 
 def test_null_is_absent() -> None:
     assert judge(config_of(None, 2, None), WORLD).batch == Batch(
-        train=16, micro_per_gpu=2, accumulation=1, divisor=8, samples_per_step=16
+        train=16, micro_per_gpu=2, accumulation=1, data_parallel_ranks=8, samples_per_step=16
     )
 
 

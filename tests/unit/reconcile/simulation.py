@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypeVar
 
+from deepspeed_operator.api.attempt_status import AttemptStatus
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.status import Condition, ConditionType, State
+from deepspeed_operator.api.status import Condition, ConditionType, Run, State
 from deepspeed_operator.job.accelerators import NVIDIA_GPU
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.node_selection import LabelledNode
@@ -102,11 +103,15 @@ class Simulation:
     set_aside: SetAside | None = None  # what comes of judging the job
 
     def outcome(self) -> Outcome:
+        return self._reconcile(self.job)
+
+    def _reconcile(self, job: DeepSpeedJob) -> Outcome:
         installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
-        return reconcile(Observed(self.job, tuple(self.pods.values()), self.facts, self.now), installation)
+        return reconcile(Observed(job, tuple(self.pods.values()), self.facts, self.now), installation)
 
     def step(self) -> Outcome:
         outcome = self.outcome()
+        self._decides_upon_no_condition(outcome)
         if outcome.status != self.job.status:
             self.job = self.job.model_copy(update={"status": outcome.status})
             self.facts = replace(self.facts, status_written_at=self.now)
@@ -117,6 +122,19 @@ class Simulation:
         for question in outcome.questions:
             self._answer(question)
         return outcome
+
+    def _decides_upon_no_condition(self, outcome: Outcome) -> None:
+        """Assert that the same is decided whatever was said."""
+        lost = {"status": "Unknown", "reason": "Lost", "message": ""}
+        conditions = [each.model_copy(update=lost) for each in self.job.status.conditions]
+        unsaid = self.job.status.model_copy(update={"conditions": conditions, "state": None})
+        other = self._reconcile(self.job.model_copy(update={"status": unsaid}))
+        asked = [
+            [each.digest if isinstance(each, JudgeRun) else each for each in o.questions] for o in (other, outcome)
+        ]
+        assert (other.actions, asked[0]) == (outcome.actions, asked[1])
+        fields = {"run", "attempt", "attempts", "failure", "findings"}
+        assert other.status.model_dump(include=fields) == outcome.status.model_dump(include=fields)
 
     def settle(self) -> Outcome:
         """Step until nothing more happens without news from outside, then assert that another pass writes nothing."""
@@ -139,8 +157,18 @@ class Simulation:
             update={"spec": type(self.job.spec).model_validate(changed), "metadata": metadata}
         )
 
+    @property
+    def run(self) -> Run:
+        assert self.job.status.run is not None
+        return self.job.status.run
+
+    @property
+    def attempt(self) -> AttemptStatus:
+        assert self.job.status.attempt is not None
+        return self.job.status.attempt
+
     def pod(self, index: int, attempt: int | None = None) -> PodView:
-        return self.pods[f"pretrain-{attempt or self.job.status.attempt}-{index}"]
+        return self.pods[f"pretrain-{attempt or self.attempt.number}-{index}"]
 
     def change(self, index: int, **fields: Any) -> None:
         pod = self.pod(index)
@@ -150,7 +178,7 @@ class Simulation:
     def run_all(self) -> None:
         """All pods get a node and an address, start and become ready."""
         for pod in list(self.pods.values()):
-            if pod.attempt == self.job.status.attempt:
+            if pod.attempt == self.attempt.number:
                 started = {"node": f"node{pod.index}", "address": f"10.0.0.{pod.index + 1}"}
                 self.change(pod.index, phase="Running", ready=True, **started)
 
@@ -253,7 +281,7 @@ class Simulation:
                     self.objects.pop(("Secret", name), None)
                     if self.config_maps.pop(name, None) is not None:
                         self.writes.append(f"delete ConfigMap/{name}")
-                self.facts = replace(self.facts, kept_from=attempt)
+                self.facts = replace(self.facts, oldest_config_map=attempt)
 
     def _foresee(self, asked: ForeseePlan) -> Foreseen:
         self.foresights += 1

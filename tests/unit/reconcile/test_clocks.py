@@ -67,7 +67,6 @@ def test_a_run_ends_after_it_began_and_not_in_the_future(ahead: float) -> None:
     simulation.end(0)
     simulation.end(1, ahead=ahead)
     simulation.settle()
-    status = simulation.job.status
-    assert status.start_time is not None
-    assert status.completion_time is not None
-    assert moment(status.start_time) <= moment(status.completion_time) <= simulation.now
+    run = simulation.run
+    assert run.completion_time is not None
+    assert moment(run.start_time) <= moment(run.completion_time) <= simulation.now

@@ -42,10 +42,10 @@ def test_those_of_attempts_before_the_last_go_too() -> None:
         simulation.facts = Facts()
     simulation.remove()
     simulation.train()
-    attempt = simulation.job.status.attempt
+    attempt = simulation.job.status.attempt_number
     assert attempt == 4
     assert kept(simulation) == [f"pretrain-{attempt}-job-1"]
-    assert simulation.job.status.kept_from == attempt
+    assert simulation.job.status.oldest_config_map == attempt
 
 
 def test_the_configuration_of_the_run_is_found_though_attempts_between_made_nothing() -> None:

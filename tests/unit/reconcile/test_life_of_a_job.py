@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from deepspeed_operator.api.attempt_status import Phase
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.reconcile.observe.observed import AgentReport
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
@@ -28,12 +29,11 @@ def test_an_accepted_job_gets_its_children_after_the_attempt_is_recorded() -> No
         "status", "Service/pretrain", "ConfigMap/pretrain-1-job-1", "Secret/pretrain-1-job-1",
         "pod pretrain-1-0", "pod pretrain-1-1",
     ]  # fmt: skip
-    status = simulation.job.status
-    assert (status.state, status.attempt, status.run_id) == (State.STARTING, 1, "")
-    assert status.world is not None
-    assert status.world.size == 2
-    assert status.batch is not None
-    assert (status.batch.train, status.batch.micro_per_gpu, status.batch.accumulation) == (24, 2, 6)
+    attempt, run = simulation.attempt, simulation.run
+    assert (simulation.job.status.state, attempt.number, attempt.phase) == (State.STARTING, 1, Phase.STARTING)
+    assert (run.id, run.world.size) == ("", 2)
+    assert run.batch is not None
+    assert (run.batch.train, run.batch.micro_per_gpu, run.batch.accumulation) == (24, 2, 6)
 
 
 def test_from_apply_to_running_takes_nodes_plus_seven_writes() -> None:
@@ -87,12 +87,12 @@ def test_a_finished_job_stays_finished_when_its_pods_vanish_or_its_spec_changes(
     simulation.end(0)
     simulation.end(1)
     simulation.settle()
-    result = simulation.job.status
+    result = simulation.run
     simulation.pods.clear()
     simulation.edit(suspend=True)
     simulation.settle()
     assert simulation.job.status.observed_generation == 2
-    assert simulation.job.status.completion_time == result.completion_time
+    assert simulation.run.completion_time == result.completion_time
     assert simulation.job.status.state is State.COMPLETE
     assert not simulation.pods
 
@@ -105,7 +105,7 @@ def test_another_run_id_runs_a_finished_job_again_as_a_new_attempt() -> None:
     assert simulation.job.status.state is State.FAILED
     simulation.edit(runId="again")
     simulation.settle()
-    assert simulation.job.status.attempt == 2
+    assert simulation.job.status.attempt_number == 2
     assert simulation.job.status.failure is None
     assert {pod.attempt for pod in simulation.pods.values() if pod.deleted_at is None} == {2}
 
@@ -134,7 +134,7 @@ def test_a_new_run_that_is_invalid_leaves_the_running_one_alone_and_can_be_taken
     simulation.edit(runId="", dsConfig=job().spec.ds_config)
     simulation.settle()
     assert simulation.job.status.state is State.RUNNING
-    assert simulation.job.status.attempt == 1
+    assert simulation.job.status.attempt_number == 1
     assert simulation.condition(ConditionType.ACCEPTED).reason == "Accepted"
 
 
@@ -153,8 +153,8 @@ def test_a_finished_run_stays_finished_when_a_next_one_is_refused_and_taken_back
     simulation.edit(runId="", dsConfig=job().spec.ds_config)
     simulation.settle()
     status = simulation.job.status
-    assert (status.state, status.attempt, status.failure) == (result.state, 1, result.failure)
-    assert status.completion_time == result.completion_time
+    assert (status.state, status.failure) == (result.state, result.failure)
+    assert (status.run, status.attempt, status.attempts) == (result.run, result.attempt, result.attempts)
     assert simulation.condition(ConditionType.READY).message == (
         next(each.message for each in result.conditions if each.type == ConditionType.READY)
     )
@@ -163,7 +163,7 @@ def test_a_finished_run_stays_finished_when_a_next_one_is_refused_and_taken_back
 
 def test_suspending_frees_the_pods_and_resuming_is_a_new_attempt_of_the_same_run() -> None:
     simulation = running()
-    started_at = simulation.job.status.start_time
+    started_at = simulation.run.start_time
     simulation.wait(5)
     simulation.edit(suspend=True)
     simulation.settle()
@@ -176,7 +176,7 @@ def test_suspending_frees_the_pods_and_resuming_is_a_new_attempt_of_the_same_run
     simulation.edit(suspend=False)
     simulation.settle()
     assert set(simulation.pods) == {"pretrain-2-0", "pretrain-2-1"}
-    assert simulation.job.status.start_time == started_at
+    assert simulation.run.start_time == started_at
     assert "ConfigMap/pretrain-2-job-1" in simulation.writes
     assert "delete ConfigMap/pretrain-1-job-1" in simulation.writes
     assert {name for kind, name in simulation.objects if kind == "Secret"} == {"pretrain-2-job-1"}
@@ -220,7 +220,7 @@ def test_a_job_resumed_before_its_pods_have_ended_waits_for_them() -> None:
     simulation.settle()
     simulation.edit(suspend=False)
     simulation.settle()
-    assert simulation.job.status.attempt == 2
+    assert simulation.job.status.attempt_number == 2
     assert simulation.condition(ConditionType.RUNNING).reason == "WaitingForOldPods"
     simulation.remove()
     simulation.settle()
@@ -354,17 +354,15 @@ def test_what_the_agent_found_reaches_status_with_the_news_that_the_ranks_run() 
     simulation.agent = AgentReport(1, simulation.now, deepspeed_version="0.19.8", warnings=("/dev/shm has 64 MiB",))
     simulation.run_all()
     simulation.settle()
-    status = simulation.job.status
-    assert status.deepspeed_version == "0.19.8"
-    assert {finding.path for finding in status.findings} == {"spec.deepspeedVersion", "spec.training"}
+    assert simulation.run.deepspeed_version == "0.19.8"
+    assert {finding.path for finding in simulation.job.status.findings} == {"spec.deepspeedVersion", "spec.training"}
 
 
 @pytest.mark.parametrize("nodes", [1, 8])
 def test_every_rank_is_counted(nodes: int) -> None:
     simulation = running(nodes=nodes, slotsPerNode=4, dsConfig={"train_micro_batch_size_per_gpu": 1})
     status = simulation.job.status
-    assert status.world is not None
-    assert status.world.size == 4 * nodes
+    assert simulation.run.world.size == 4 * nodes
     assert status.workers is not None
     assert status.workers.ready == nodes
 

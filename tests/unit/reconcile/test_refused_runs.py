@@ -53,7 +53,7 @@ def test_status_says_that_one_run_goes_on_and_which_is_refused_and_why() -> None
     since = simulation.condition(ConditionType.RUNNING).last_transition_time
     refuse(simulation)
     status = simulation.job.status
-    assert (status.state, status.run_id, status.observed_generation) == (State.RUNNING, "a", 2)
+    assert (status.state, simulation.run.id, status.observed_generation) == (State.RUNNING, "a", 2)
     assert {each.type: each.status for each in status.conditions if each.type != "MemoryFit"} == {
         "Accepted": "False", "Running": "True", "Suspended": "False", "Complete": "False", "Failed": "False",
         "Ready": "False", "Reconciling": "False", "Stalled": "True",
@@ -82,7 +82,7 @@ def test_a_refused_run_that_is_taken_back_leaves_no_trace() -> None:
     assert [(each.status, each.reason, each.message) for each in after.conditions] == [
         (each.status, each.reason, each.message) for each in before.conditions
     ]
-    assert (after.findings, after.attempt, after.attempt_time) == (before.findings, 1, before.attempt_time)
+    assert (after.findings, after.run, after.attempt) == (before.findings, before.run, before.attempt)
     assert [event.reason for event in simulation.events[events:]] == ["InvalidDeepSpeedConfig"]
 
 
@@ -96,8 +96,8 @@ def test_the_end_of_the_accepted_run_is_recorded_beside_the_refusal(
     simulation.end(1, exit_code, agent_says(1, 1, exit_code) if exit_code else "")
     simulation.settle()
     status = simulation.job.status
-    assert (status.state, status.run_id, status.attempt) == (state, "", 1)
-    assert status.completion_time is not None
+    assert (status.state, simulation.run.id, simulation.attempt.number) == (state, "", 1)
+    assert simulation.run.completion_time is not None
     assert status.workers is not None
     assert status.workers.active == 0
     assert simulation.condition(ConditionType.ACCEPTED).status == "False"
@@ -262,7 +262,7 @@ def test_a_run_that_is_replaced_by_an_accepted_one_in_the_pass_in_which_it_ends_
     simulation.end(1)
     simulation.settle()
     assert [event.reason for event in simulation.events[-2:]] == ["Completed", "Starting"]
-    assert (simulation.job.status.run_id, simulation.job.status.attempt) == ("b", 2)
+    assert (simulation.run.id, simulation.job.status.attempt_number) == ("b", 2)
 
 
 def test_a_job_that_is_set_aside_keeps_what_was_said_of_a_refused_run() -> None:
@@ -295,7 +295,7 @@ def test_a_run_for_which_a_quota_has_no_room_waits_beside_the_accepted_one() -> 
     simulation.edit(runId="b")
     simulation.settle()
     status = simulation.job.status
-    assert (status.state, status.run_id) == (State.RUNNING, "a")
+    assert (status.state, simulation.run.id) == (State.RUNNING, "a")
     assert {each.type: each.status for each in status.conditions if each.type != "MemoryFit"} == {
         "Accepted": "True", "Running": "True", "Suspended": "False", "Complete": "False", "Failed": "False",
         "Ready": "False", "Reconciling": "True", "Stalled": "False",

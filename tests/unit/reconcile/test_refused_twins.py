@@ -21,7 +21,7 @@ ASKED: Final = (
 
 
 def each_that_lives(simulation: Simulation, index: int, do: Callable[[], None]) -> None:
-    pod = simulation.pods.get(f"pretrain-{simulation.job.status.attempt}-{index}")
+    pod = simulation.pods.get(f"pretrain-{simulation.job.status.attempt_number}-{index}")
     if pod is not None and not pod.finished:
         do()
 

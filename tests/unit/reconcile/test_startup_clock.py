@@ -47,7 +47,7 @@ def test_pods_that_a_queue_holds_back_get_their_whole_deadline_once_it_lets_them
     said = simulation.condition(ConditionType.RUNNING)
     assert (simulation.job.status.state, said.reason) == (State.STARTING, "SchedulingGated")
     assert "kueue.x-k8s.io/admission, kueue.x-k8s.io/topology" in said.message
-    assert simulation.job.status.admitted_time is None
+    assert simulation.attempt.admitted_time is None
     written = len(simulation.writes)
     pass_time(simulation, 1800)
     assert simulation.writes[written:] == []
@@ -77,7 +77,7 @@ def test_pods_that_started_while_the_operator_was_away_run() -> None:
     simulation.run_all()
     simulation.settle()
     assert simulation.job.status.state is State.RUNNING
-    assert simulation.job.status.admitted_time is not None
+    assert simulation.attempt.admitted_time is not None
 
 
 def test_a_pod_that_is_made_anew_may_be_held_back_anew() -> None:
@@ -95,7 +95,7 @@ def test_an_attempt_gets_its_whole_deadline_once_the_old_pods_have_ended() -> No
     simulation = running(**LIMITED)
     simulation.edit(runId="b")
     simulation.settle()
-    assert simulation.job.status.admitted_time is None
+    assert simulation.attempt.admitted_time is None
     pass_time(simulation, 3600)
     assert simulation.condition(ConditionType.RUNNING).reason == "WaitingForOldPods"
     simulation.remove()
@@ -133,21 +133,18 @@ def test_a_start_for_which_spec_is_another_runs_gets_its_whole_deadline_once_it_
     gets_its_whole_deadline(simulation)
 
 
-def test_when_the_pods_may_start_is_in_status_with_the_attempt_and_goes_with_it() -> None:
+def test_each_attempt_has_its_own_time_since_when_its_pods_may_start() -> None:
     simulation = running()
-    status = simulation.job.status
-    assert status.attempt_time is not None
-    assert status.admitted_time == status.attempt_time
+    assert simulation.attempt.admitted_time == simulation.attempt.start_time
     simulation.edit(suspend=True)
     simulation.settle()
-    assert simulation.job.status.admitted_time is None
     simulation.remove()
     simulation.settle()
     simulation.wait(100)
     simulation.edit(suspend=False)
     simulation.settle()
-    assert simulation.job.status.admitted_time is not None
-    assert moment(simulation.job.status.admitted_time) == simulation.now
+    assert simulation.attempt.admitted_time is not None
+    assert moment(simulation.attempt.admitted_time) == simulation.now
 
 
 def test_pods_that_find_no_node_are_held_to_the_deadline() -> None:

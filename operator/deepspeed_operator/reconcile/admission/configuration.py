@@ -6,17 +6,17 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
 
+from deepspeed_operator.api.attempt_status import Obstacle
 from deepspeed_operator.api.bounds import too_large
 from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.names import CONFIG_FILE, content_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import Finding, State
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.job.digest import config_digest
 from deepspeed_operator.reconcile.actions import ReadConfigMap
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.conditions import Verdict
 
 SOURCE_REREAD: Final = timedelta(seconds=15)
 # What was applied beside a job arrives within moments of it: until then its absence is no verdict.
@@ -93,28 +93,26 @@ def digest_of(text: str) -> str | None:
     return config_digest(values) if isinstance(values, dict) else None
 
 
-def run_configuration(observed: Observed) -> Configuration | Verdict | None:
+def run_configuration(observed: Observed) -> Configuration | Obstacle | None:
     """Return the configuration that the run was accepted with, whatever its source says now.
 
-    Where the source has changed, the ConfigMap of this attempt has it, or that of the last one that made any. A
-    verdict says that none has it any more; None is that of a run without one. Unanswered is raised to read it.
+    Where the source has changed, the ConfigMap of this attempt has it, or that of the last one that made any. An
+    obstacle says that none has it any more; None is that of a run without one. Unanswered is raised to read it.
     """
-    status, job = observed.job.status, observed.job.metadata
-    if status.config_digest is None:
+    job, digest = observed.job.metadata, observed.run.config_digest
+    if digest is None:
         return None
-    now = _source_of_run(observed, status.config_digest)
+    now = _source_of_run(observed, digest)
     if now is not None:
         return now
-    assert status.attempt is not None, "a digest is recorded together with an attempt"
-    for attempt in range(status.attempt, (status.kept_from or 1) - 1, -1):
+    for attempt in range(observed.attempt.number, (observed.job.status.oldest_config_map or 1) - 1, -1):
         name = content_name(job.name, job.uid, attempt)
         kept = ReadConfigMap(name, CONFIG_FILE)
-        if observed.facts.get(kept).config_digest == status.config_digest:
-            return _content(observed, kept, status.config_digest)
-    return Verdict(
-        State.STARTING,
-        Reason.CONFIG_UNAVAILABLE,
-        "The configuration that this run was accepted with is gone: its source has changed, and the attempt's "
+        if observed.facts.get(kept).config_digest == digest:
+            return _content(observed, kept, digest)
+    return Obstacle(
+        reason=Reason.CONFIG_UNAVAILABLE,
+        message="The configuration that this run was accepted with is gone: its source has changed, and the attempt's "
         "ConfigMap was deleted. Change spec.runId to begin a run with the configuration as it is now.",
     )
 

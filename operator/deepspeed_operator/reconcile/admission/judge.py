@@ -22,8 +22,9 @@ from deepspeed_operator.lint.network.findings import network_findings
 from deepspeed_operator.lint.template_rules import template_findings
 from deepspeed_operator.reconcile.admission.configuration import Configuration, Unusable, configuration, missing_files
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.conditions import Statement, Verdict
-from deepspeed_operator.reconcile.report.statement import accepted, warnings_among
+from deepspeed_operator.reconcile.report.conditions import Statement
+from deepspeed_operator.reconcile.report.outcome import warnings_among
+from deepspeed_operator.reconcile.report.verdict import Verdict, accepted
 from deepspeed_operator.render.attempt import Attempt
 
 
@@ -74,7 +75,8 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
     form = format_findings(source.text, path, framework=framework) if source is not None else []
     reason = Reason.INVALID_CONFIG if judged.errors else Reason.FILES_NOT_FOUND if absent else Reason.INVALID_SPEC
     text = source.text if source is not None else None
-    before = observed.job.status.deepspeed_version
+    run = observed.job.status.run
+    before = run.deepspeed_version if run is not None else None
     if source is not None and before is not None and version is not None and before != version:
         from deepspeed_operator.dsconfig.migration import news  # noqa: PLC0415  # its table is large, and seldom asked
 

@@ -17,7 +17,8 @@ from deepspeed_operator.reconcile.admission.judge import Judgement, judge
 from deepspeed_operator.reconcile.admission.plan_forecast import plan_question, with_foresight
 from deepspeed_operator.reconcile.observe.observed import Facts, Observed, SetAside
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
-from deepspeed_operator.reconcile.report.conditions import Statement, Verdict
+from deepspeed_operator.reconcile.report.conditions import Statement
+from deepspeed_operator.reconcile.report.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def _digest(observed: Observed, installation: Installation) -> str:
         job.metadata.namespace,
         [str(each) for each in job.excess],
         len(job.metadata.name),
-        job.status.deepspeed_version,
+        job.status.run.deepspeed_version if job.status.run is not None else None,
         job.spec.model_dump_json(by_alias=True, exclude_none=True, exclude={"run_id", "suspend"}),
         {name: [known[name].keys, known[name].digest] for name in named_config_maps(job.spec)},
         repr((gpus.request, gpus.kinds)) if gpus is not None else None,

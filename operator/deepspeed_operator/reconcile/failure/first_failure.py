@@ -9,11 +9,10 @@ from typing import Final
 from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
-from deepspeed_operator.reconcile.failure.remedies import remedy
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.observe.pods import PodView
-from deepspeed_operator.reconcile.report.conditions import sentence
+from deepspeed_operator.reconcile.report.verdict import sentence
 
 _SIGKILL = 9
 _SIGNALLED = 128
@@ -58,12 +57,6 @@ def of_a_stuck_pod(gang: Gang, said: AgentMessage) -> Failure:
 def gone_pods(gang: Gang) -> Failure:
     """Return the failure of a gang of which a running pod is gone without a trace."""
     return _deleted(gang.missing_names[0], None)
-
-
-def headline(failure: Failure) -> str:
-    """Return the failure in one line with what to do next, for a condition."""
-    cause = failure.message.partition("\n")[0]
-    return f"{sentence(cause)} {remedy(failure.reason, cause)}"
 
 
 def _ended(pods: tuple[PodView, ...]) -> dict[str, datetime]:

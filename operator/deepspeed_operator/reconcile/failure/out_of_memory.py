@@ -9,10 +9,9 @@ from deepspeed_operator.job.gpus import Gpus
 from deepspeed_operator.job.units import GIB, gib
 from deepspeed_operator.plan.advice.smallest_change import smallest_change
 from deepspeed_operator.plan.memory.case import Case, Missing, case_of
-from deepspeed_operator.reconcile.admission.configuration import run_configuration
+from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.conditions import Verdict
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 _OUT_OF_MEMORY: Final = re.compile(r"OutOfMemoryError|(?:CUDA|HIP) out of memory")
@@ -33,10 +32,9 @@ def explained(observed: Observed, failure: Failure) -> Failure:
     """
     known = _OUT_OF_MEMORY.search(failure.message) and observed.job.spec.model and not is_of_another_run(observed)
     case = _case(observed) if known else None
-    world = observed.job.status.world
-    if case is None or world is None:
+    if case is None:
         return failure
-    hint = out_of_memory(case, failure.message, known_gpus(observed, default_resource(world)))
+    hint = out_of_memory(case, failure.message, known_gpus(observed, default_resource(observed.run.world)))
     cause, newline, log = failure.message.partition("\n")
     return failure.model_copy(update={"message": f"{cause}. {hint}{newline}{log}"}) if hint else failure
 
@@ -67,9 +65,8 @@ def _bytes(pattern: re.Pattern[str], words: str) -> int:
 
 
 def _case(observed: Observed) -> Case | None:
-    spec, status = observed.job.spec, observed.job.status
-    config = run_configuration(observed)
-    if status.world is None or config is None or isinstance(config, Verdict):
+    run, config = observed.run, run_configuration(observed)
+    if not isinstance(config, Configuration):
         return None
-    found = case_of(spec, config.values, status.world, status.batch, status.deepspeed_version)
+    found = case_of(observed.job.spec, config.values, run.world, run.batch, run.deepspeed_version)
     return found if isinstance(found, Case) else None

@@ -4,16 +4,15 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from deepspeed_operator.api.attempt_status import Obstacle
 from deepspeed_operator.api.names import host_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import State
 from deepspeed_operator.job.template import VolumeSource, pod_template
 from deepspeed_operator.reconcile.admission.configuration import read_now
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, Stage
-from deepspeed_operator.reconcile.report.conditions import Verdict, said_of_the_run
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 # A node that has all it needs takes a few seconds to set a pod up; the agents as long to find each other.
@@ -35,12 +34,12 @@ def lateness(observed: Observed, gang: Gang) -> tuple[bool, datetime | None]:
     return late, observed.now + _LATE if late else late_at
 
 
-def without_volumes(observed: Observed, gang: Gang) -> Verdict | None:
+def without_volumes(observed: Observed, gang: Gang) -> Obstacle | None:
     """Return what the first late pod that is being set up may lack, if anything; raise Unanswered to look for it."""
     being_set_up = [pod for _, pod in sorted(gang.pods.items()) if pod.stage is Stage.BEING_SET_UP]
     pod = next((pod for pod in being_set_up if pod.since + _LATE <= observed.now), None)
     if pod is None or is_of_another_run(observed):
-        return said_before(observed, Reason.VOLUMES_NOT_READY) if being_set_up else None
+        return recorded(observed, Reason.VOLUMES_NOT_READY) if being_set_up else None
     needed = dict.fromkeys(_needed(observed.job.spec))
     questions = [read_now(observed, name) for kind, name in needed if kind == "ConfigMap"]
     observed.facts.want(*questions)
@@ -54,13 +53,13 @@ def without_volumes(observed: Observed, gang: Gang) -> Verdict | None:
     return _waits(pod, f"{missing}. `kubectl describe pod {pod.name}` shows it.")
 
 
-def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
+def unheard_of(observed: Observed, gang: Gang) -> Obstacle | None:
     """Return which pods have not reached rank 0's agent though all run, by its last answer."""
     report = observed.facts.agent
     if not gang.all_containers_running:
         return None
     if report is None or report.attempt != gang.attempt or report.silent:
-        return said_before(observed, Reason.WAITING_FOR_PEERS)
+        return recorded(observed, Reason.WAITING_FOR_PEERS)
     hosts = {host_name(gang.job, gang.attempt, index): pod for index, pod in sorted(gang.pods.items())}
     late = [pod for host, pod in hosts.items() if host in report.missing]
     refused = {
@@ -71,7 +70,7 @@ def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
     if refused:
         told = "; ".join(f"pod {name}: {why}" for name, why in refused.items())
         words = f"all pods run, but the agent of rank 0 refuses {told}. Set a new spec.runId to run it again."
-        return Verdict(State.STARTING, Reason.WAITING_FOR_PEERS, words)
+        return Obstacle(reason=Reason.WAITING_FOR_PEERS, message=words)
     absent = [f"{pod.name} on node {pod.node}" for pod in late]
     if not absent:
         return None
@@ -80,17 +79,18 @@ def unheard_of(observed: Observed, gang: Gang) -> Verdict | None:
         f"{next(iter(hosts))} resolve there? It may only start slowly; else check the cluster's DNS, and its network "
         "policies."
     )
-    return Verdict(State.STARTING, Reason.WAITING_FOR_PEERS, words)
+    return Obstacle(reason=Reason.WAITING_FOR_PEERS, message=words)
 
 
-def said_before(observed: Observed, *reasons: Reason) -> Verdict | None:
-    """Return what was last said for such a reason: an operator that has just begun does not know how long pods wait."""
-    said = said_of_the_run(observed.job.status)
-    return said if said is not None and said.reason in reasons else None
+def recorded(observed: Observed, *reasons: Reason) -> Obstacle | None:
+    """Return the recorded obstacle, if it is one of these: who has just begun does not know how long pods wait."""
+    known = observed.attempt.obstacle
+    return known if known is not None and known.reason in reasons else None
 
 
-def _waits(pod: PodView, words: str) -> Verdict:
-    return Verdict(State.STARTING, Reason.VOLUMES_NOT_READY, f"pod {pod.name} on node {pod.node} waits for {words}")
+def _waits(pod: PodView, words: str) -> Obstacle:
+    words = f"pod {pod.name} on node {pod.node} waits for {words}"
+    return Obstacle(reason=Reason.VOLUMES_NOT_READY, message=words)
 
 
 def _needed(spec: DeepSpeedJobSpec) -> Iterator[VolumeSource]:

@@ -6,10 +6,12 @@ from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from deepspeed_operator.api.attempt_status import AttemptStatus
 from deepspeed_operator.api.bounds import LARGEST
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
+from deepspeed_operator.api.status import Run
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
@@ -167,7 +169,7 @@ class Facts:
     foreseen: ForeseenPlan | None = None
     confirmed_missing: frozenset[str] = frozenset()  # pods that a GET did not find
     aside: SetAside | None = None  # the job is not to be looked into for now
-    kept_from: int | None = None  # the attempt before which none has a ConfigMap any more
+    oldest_config_map: int | None = None  # the attempt before which none has a ConfigMap any more
     status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
 
     def get(self, question: "Question[Answer]") -> Answer:
@@ -199,3 +201,20 @@ class Observed:
     pods: tuple[PodView, ...]
     facts: Facts
     now: datetime
+
+    @property
+    def asks_for_another_run(self) -> bool:
+        """Whether spec asks for another run than the one that was accepted last."""
+        return self.job.status.run is not None and self.job.status.run.id != self.job.spec.run_id
+
+    @property
+    def run(self) -> Run:
+        """The accepted run, of which there must be one."""
+        assert self.job.status.run is not None, "nothing is asked about a run before one was accepted"
+        return self.job.status.run
+
+    @property
+    def attempt(self) -> AttemptStatus:
+        """The current attempt, of which there must be one: it is recorded together with its run."""
+        assert self.job.status.attempt is not None, "an attempt is recorded together with its run"
+        return self.job.status.attempt

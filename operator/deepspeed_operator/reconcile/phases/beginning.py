@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
+from deepspeed_operator.api.attempt_status import AttemptOutcome, AttemptStatus, Phase
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.status import Finding, Level, State, Workers, World
+from deepspeed_operator.api.status import Finding, Level, Run, State, Workers
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.template import pod_template
@@ -19,10 +20,11 @@ from deepspeed_operator.reconcile.admission.configuration import SETTLING_REREAD
 from deepspeed_operator.reconcile.admission.question import Admission, admission
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
-from deepspeed_operator.reconcile.report.conditions import Statement, Verdict, is_finished, sentence
+from deepspeed_operator.reconcile.report.conditions import Statement
 from deepspeed_operator.reconcile.report.draft import StatusDraft
-from deepspeed_operator.reconcile.report.spec_changes import judged_by
-from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
+from deepspeed_operator.reconcile.report.outcome import keep_status, report, timestamp
+from deepspeed_operator.reconcile.report.spec_changes import spec_digests
+from deepspeed_operator.reconcile.report.verdict import Verdict, sentence
 from deepspeed_operator.reconcile.runtime.observed_engine import ENGINE, WORLD
 from deepspeed_operator.render.attempt import Attempt
 
@@ -54,10 +56,10 @@ def refused(observed: Observed, refusal: RunRefusal) -> Outcome:
     draft = StatusDraft.of(observed.job.status)
     if refusal.findings is not None:
         draft.findings.replace_all(refusal.findings)
-    return state(
+    return report(
         observed,
-        refusal.verdict,
         draft,
+        verdict=refusal.verdict,
         check_at=refusal.retry_at,
         acceptance=refusal.acceptance,
         memory=refusal.memory,
@@ -74,22 +76,23 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRe
         return _set_aside(judged)
     if not judged.accepted:
         if judged.acceptance.reason in {Reason.CONFIG_NOT_FOUND, Reason.FILES_NOT_FOUND} and settling(observed):
-            return unchanged(observed, check_at=observed.now + SETTLING_REREAD)
+            return keep_status(observed, check_at=observed.now + SETTLING_REREAD)
         reads = observed.job.spec.ds_config_from is not None or observed.job.spec.training.files is not None
         retry = observed.now + SOURCE_REREAD if reads else None
         return RunRefusal(judged.acceptance, retry, judged.findings, judged.memory)
     status, spec = observed.job.status, observed.job.spec
     draft = StatusDraft.of(status)
     draft.findings.replace_all(judged.findings)
-    if spec.suspend and status.attempt is None:
+    if spec.suspend and status.run is None:
         words = "The job is accepted and suspended: set spec.suspend to false to begin."
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
-        return state(observed, verdict, draft, acceptance=judged.acceptance, memory=judged.memory)
+        return report(observed, draft, verdict=verdict, acceptance=judged.acceptance, memory=judged.memory)
     refusal = _refusal_in_dry_run(observed, judged, installation)
     if refusal is not None:
         return refusal
-    if status.attempt is not None and not is_finished(status):
-        words = f"Run {status.run_id!r} was replaced by run {spec.run_id!r}; the pods of attempt {status.attempt} end."
+    if status.run is not None and observed.attempt.phase is not Phase.ENDED:
+        old, number = status.run.id, observed.attempt.number
+        words = f"Run {old!r} was replaced by run {spec.run_id!r}; the pods of attempt {number} end."
         draft.events.append(JobEvent("Normal", Reason.RUN_REPLACED, words))
     warnings = [finding for finding in judged.findings if finding.level is Level.WARNING]
     if warnings:
@@ -97,60 +100,47 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRe
         words = f"{count}, listed in status.findings; the first: {warnings[0]}"
         draft.events.append(JobEvent("Warning", Reason.CONFIGURATION_WARNINGS, words))
     _record_run(observed, judged, installation, draft)
-    if not spec.suspend:
-        return begin_attempt(observed, judged.world, draft, acceptance=judged.acceptance, memory=judged.memory)
-    # An attempt of its own, without pods: those of the run before, and their result, are not this run's.
-    _record_attempt(observed, draft)
-    draft.stop_clocks()
-    words = "spec.suspend is true: the pods of the run before end. Set it to false to begin."
-    verdict = Verdict(State.SUSPENDING, Reason.SUSPENDING, words)
-    acceptance, memory = judged.acceptance, judged.memory
-    return state(observed, verdict, draft, acceptance=acceptance, memory=memory, check_at=observed.now)
+    # A suspended run gets an attempt without pods: those of the run before, and their result, are not this run's.
+    phase = Phase.STOPPING if spec.suspend else Phase.STARTING
+    return begin_attempt(observed, draft, phase=phase, memory=judged.memory)
 
 
 def begin_attempt(
-    observed: Observed,
-    world: World,
-    draft: StatusDraft | None = None,
-    *,
-    acceptance: Verdict | None = None,
-    memory: Statement | None = None,
+    observed: Observed, draft: StatusDraft, *, phase: Phase = Phase.STARTING, memory: Statement | None = None
 ) -> Outcome:
     """Record the next attempt. Its children are made, and the earlier ones' removed, once this is written.
 
-    `draft` records the run that begins with it, None where the run goes on; `acceptance` and `memory` are how that run
-    was judged.
+    `memory` is what judging the run that begins with it has come to; None where the run goes on.
     """
-    draft = draft or StatusDraft.of(observed.job.status)
-    attempt = _record_attempt(observed, draft)
+    now = timestamp(observed.now)
+    old_pods = any(not pod.released for pod in observed.pods)
+    draft.attempt = AttemptStatus(
+        number=observed.job.status.attempt_number + 1,
+        phase=phase,
+        start_time=now,
+        admitted_time=None if old_pods else now,
+    )
+    draft.workers = Workers()
+    draft.transport = draft.plan = draft.engine = None
     draft.findings.replace({*WORLD, *ENGINE, Code.FASTER_MEASURED})
-    pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
-    ranks = "1 rank" if world.slots_per_node == 1 else f"{world.slots_per_node} ranks"
-    verdict = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: starting {pods} with {ranks} each.")
-    return state(observed, verdict, draft, acceptance=acceptance, memory=memory, check_at=observed.now)
+    return report(observed, draft, memory=memory, check_at=observed.now)
 
 
 def _record_run(observed: Observed, judged: Admission, installation: Installation, draft: StatusDraft) -> None:
-    spec = observed.job.spec
-    draft.run_id = spec.run_id
-    draft.start_time = timestamp(observed.now)
-    draft.completion_time = draft.failure = None
-    draft.world = judged.world
-    draft.batch = judged.batch
-    draft.config_digest = judged.config_digest
-    draft.judged_by = judged_by(spec)
-    draft.deepspeed_version = declared_version(spec, installation)
-
-
-def _record_attempt(observed: Observed, draft: StatusDraft) -> int:
-    """Write that the next attempt begins, of which nothing is known yet; return its number."""
-    attempt = (observed.job.status.attempt or 0) + 1
-    draft.attempt = attempt
-    draft.attempt_time = timestamp(observed.now)
-    draft.admitted_time = None if any(not pod.released for pod in observed.pods) else draft.attempt_time
-    draft.workers = Workers()
-    draft.transport = draft.plan = draft.engine = None
-    return attempt
+    """Write the run, in place of the one before, whose attempt ends with it unless it has ended."""
+    spec, now = observed.job.spec, timestamp(observed.now)
+    if draft.attempt is not None:
+        draft.close_attempt(AttemptOutcome.REPLACED, now)
+    draft.failure = None
+    draft.run = Run(
+        id=spec.run_id,
+        start_time=now,
+        world=judged.world,
+        batch=judged.batch,
+        deepspeed_version=declared_version(spec, installation),
+        config_digest=judged.config_digest,
+        spec_digests=spec_digests(spec),
+    )
 
 
 def _set_aside(found: SetAside) -> RunRefusal:
@@ -163,7 +153,7 @@ def _set_aside(found: SetAside) -> RunRefusal:
 
 def _refusal_in_dry_run(observed: Observed, judged: Admission, installation: Installation) -> RunRefusal | None:
     """Return why the API server refuses a pod of the run, None if it accepts it; raise Unanswered to ask."""
-    job, attempt = observed.job, (observed.job.status.attempt or 0) + 1
+    job, attempt = observed.job, observed.job.status.attempt_number + 1
     text = "" if judged.config_digest is not None else None  # a pod only tells whether there is a configuration
 
     def pod_of(job: DeepSpeedJob, attempt: int) -> Manifest:

@@ -1,18 +1,17 @@
 """An attempt from its first pod to its result."""
 
 from functools import partial
-from typing import Final
 
+from deepspeed_operator.api.attempt_status import Obstacle, Phase
 from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import ConfirmMissing, DeletePod, Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import Failed, Succeeded, attempt_end, settles_at
 from deepspeed_operator.reconcile.failure.first_failure import gone_pods
 from deepspeed_operator.reconcile.failure.slow_start import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.observe.gang import Gang
-from deepspeed_operator.reconcile.observe.observed import AgentReport, Observed
+from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
 from deepspeed_operator.reconcile.phases.ending import end_attempt
@@ -26,20 +25,14 @@ from deepspeed_operator.reconcile.phases.starting import (
     not_running_in_time,
     obstacle,
     outdated,
-    recorded_world,
 )
 from deepspeed_operator.reconcile.phases.waiting import waiting_for
-from deepspeed_operator.reconcile.report.conditions import Verdict, is_true, said_of_the_run, sentence
 from deepspeed_operator.reconcile.report.draft import StatusDraft
+from deepspeed_operator.reconcile.report.outcome import keep_status, report, timestamp
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
-from deepspeed_operator.reconcile.report.statement import state, timestamp, unchanged
+from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
 from deepspeed_operator.reconcile.runtime.observed_transport import report_transport, reported
-
-_REFUSALS: Final = frozenset({Reason.NAME_CONFLICT, Reason.PODS_REFUSED})
-SUSPENDING: Final = Verdict(
-    State.SUSPENDING, Reason.SUSPENDING, "spec.suspend is true: the pods end. Set it to false for a new attempt."
-)
 
 
 def continue_attempt(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
@@ -51,14 +44,14 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         until = deadline(observed, gang)
         if until is not None and observed.now >= until:
             return end_attempt(observed, gang, Failed(not_running_in_time(observed, gang)))
-        return unchanged(observed, *delete((*gang.pods.values(), *gang.stale)), check_at=until)
+        return keep_status(observed, *delete((*gang.pods.values(), *gang.stale)), check_at=until)
     if gang.failed:
-        return unchanged(observed, *delete(gang.stale), check_at=settles_at(gang))
+        return keep_status(observed, *delete(gang.stale), check_at=settles_at(gang))
     if observed.job.spec.suspend:
         draft = StatusDraft.of(observed.job.status, counted=gang.workers)
-        draft.stop_clocks()
-        return state(observed, SUSPENDING, draft, check_at=observed.now)
-    advance = _running if is_true(observed.job.status, ConditionType.RUNNING) else _starting
+        draft.enter(Phase.STOPPING)
+        return report(observed, draft, check_at=observed.now)
+    advance = _running if observed.attempt.phase is Phase.RUNNING else _starting
     return advance(observed, gang, installation)
 
 
@@ -73,50 +66,52 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
         return end_attempt(observed, gang, Failed(gone_pods(gang)))
     actions = (*delete(gang.stale), *addresses(observed, gang, installation), *outdated(observed, gang))
     draft = StatusDraft.of(observed.job.status, counted=gang.workers)
-    with meanwhile(unchanged(observed, *actions)):
+    with meanwhile(keep_status(observed, *actions)):
         consult_agent(observed, gang)
         report_attempt(observed, gang, reported(observed), draft)
-    return state(observed, _all_run(observed), draft, actions=actions, check_at=agent_due(observed, gang))
+    return report(observed, draft, actions=actions, check_at=agent_due(observed, gang))
 
 
 def _starting(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     removals = delete(gang.stale)
     if gang.all_ranks_running:
-        with meanwhile(unchanged(observed, *removals, *addresses(observed, gang, installation))):
+        with meanwhile(keep_status(observed, *removals, *addresses(observed, gang, installation))):
             consult_agent(observed, gang)
         draft = _starting_draft(observed, gang)
+        draft.run_since(timestamp(observed.now))
         report_transport(observed, reported(observed), draft)
         _report_image(observed, draft)
-        return state(observed, _all_run(observed), draft, actions=removals, check_at=agent_due(observed, gang))
+        return report(observed, draft, actions=removals, check_at=agent_due(observed, gang))
     until = deadline(observed, gang)
     if until is not None and observed.now >= until:
         return end_attempt(observed, gang, Failed(not_running_in_time(observed, gang)))
-    held = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
-    if held is not None:
-        return held.no_later_than(until)
-    verdict, (late, look_at) = obstacle(observed, gang), lateness(observed, gang)
-    with meanwhile(unchanged(observed, *removals)):
+    waits = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
+    if waits is not None:
+        return waits.no_later_than(until)
+    held, (late, look_at) = obstacle(observed, gang), lateness(observed, gang)
+    with meanwhile(keep_status(observed, *removals)):
         if late and gang.all_containers_running:
             consult_agent(observed, gang, early=True)
     missing_volumes = partial(without_volumes, observed, gang)
     published = addresses(observed, gang, installation, doubted=late)
-    with meanwhile(unchanged(observed, *removals, *published)), together_with(missing_volumes):
+    with meanwhile(keep_status(observed, *removals, *published)), together_with(missing_volumes):
         made = children(observed, gang, installation) if gang.missing or late else ()
-    if isinstance(made, Verdict):
-        verdict, made = made, ()
+    if isinstance(made, Obstacle):
+        held, made = made, ()
     actions = (*removals, *made, *published)
-    with meanwhile(unchanged(observed, *actions)):
-        verdict = verdict or missing_volumes() or unheard_of(observed, gang)
-    verdict = _steady(observed, gang, verdict)
-    outcome = state(observed, verdict, _starting_draft(observed, gang), actions=actions, check_at=look_at)
-    return outcome.no_later_than(until)
+    with meanwhile(keep_status(observed, *actions)):
+        held = held or missing_volumes() or unheard_of(observed, gang)
+    draft = _starting_draft(observed, gang)
+    if held is not None or observed.attempt.phase is not Phase.REFUSED or not gang.missing:
+        draft.enter(Phase.STARTING, _steady(observed, held))  # else the refusal stands until it is known to be over
+    return report(observed, draft, actions=actions, check_at=look_at).no_later_than(until)
 
 
 def _starting_draft(observed: Observed, gang: Gang) -> StatusDraft:
     """Return a draft that says what the pods do, and since when all of them may start."""
     draft = StatusDraft.of(observed.job.status, counted=gang.workers)
     since = admitted_since(observed, gang)
-    draft.admitted_time = timestamp(since) if since is not None else None
+    draft.admit(timestamp(since) if since is not None else None)
     return draft
 
 
@@ -128,16 +123,15 @@ def _refused(observed: Observed, gang: Gang) -> Outcome | None:
     made = tuple(gang.pods.values())
     if refusal.reason == Reason.NAME_CONFLICT:
         words = f"{sentence(refusal.message)} Delete or rename it, or give the job another name."
-        verdict = Verdict(State.INVALID, Reason.NAME_CONFLICT, words)
     else:
         words = (
             f"The API server refuses the pods; none is kept, and they are tried again: {sentence(refusal.message)} "
             "Make room in the quota, or correct spec.template or what refuses it."
         )
-        verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)
     draft, check_at = _starting_draft(observed, gang), max(refusal.retry_at, observed.now)
     draft.counted = None  # they are about to go
-    return state(observed, verdict, draft, actions=delete((*made, *gang.stale)), check_at=check_at)
+    draft.enter(Phase.REFUSED, Obstacle(reason=refusal.reason, message=words))
+    return report(observed, draft, actions=delete((*made, *gang.stale)), check_at=check_at)
 
 
 def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome | None:
@@ -145,9 +139,11 @@ def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome | None:
         return None
     removals = delete(gang.stale)
     if removals:
-        return unchanged(observed, *removals)  # how long they have is known once they are deleted
-    verdict, look_at = waiting_for(observed, gang)
-    return state(observed, verdict, _starting_draft(observed, gang), check_at=look_at)
+        return keep_status(observed, *removals)  # how long they have is known once they are deleted
+    held, look_at = waiting_for(observed, gang)
+    draft = _starting_draft(observed, gang)
+    draft.enter(Phase.STARTING, held)
+    return report(observed, draft, check_at=look_at)
 
 
 def _given_back(observed: Observed, gang: Gang) -> bool:
@@ -155,42 +151,29 @@ def _given_back(observed: Observed, gang: Gang) -> bool:
 
     Those of a new try, which begins when the last of these is gone, are not being deleted.
     """
-    said = said_of_the_run(observed.job.status)
-    refused = said is not None and said.reason in _REFUSALS
+    refused = observed.attempt.phase is Phase.REFUSED
     return refused and any(pod.deleted_at is not None for pod in gang.pods.values())
 
 
-def _steady(observed: Observed, gang: Gang, verdict: Verdict | None) -> Verdict:
-    """Keep the words of an obstacle that the kubelet keeps rephrasing, of a refusal until it is over, of a start."""
-    before = said_of_the_run(observed.job.status)
-    if verdict is None and before is not None and gang.missing and before.reason in _REFUSALS:
-        return before
-    attempt = observed.job.status.attempt
-    if verdict is None:
-        starting = Verdict(State.STARTING, Reason.STARTING, f"Attempt {attempt}: the pods are starting.")
-        return before if before is not None and before.reason == Reason.STARTING else starting
-    if verdict.reason == Reason.IMAGE_PULL_FAILED and before is not None and before.reason == verdict.reason:
-        return Verdict(verdict.state, verdict.reason, before.message)
-    return verdict
-
-
-def _all_run(observed: Observed) -> Verdict:
-    world = recorded_world(observed)
-    ranks = "1 rank runs" if world.size == 1 else f"{world.size} ranks run"
-    pods = "1 pod" if world.nodes == 1 else f"{world.nodes} pods"
-    where = f"kubectl logs {observed.job.metadata.name}-{observed.job.status.attempt}-0 shows rank 0"
-    return Verdict(State.RUNNING, Reason.RUNNING, f"{ranks} in {pods}; {where}.")
+def _steady(observed: Observed, held: Obstacle | None) -> Obstacle | None:
+    """Keep the words of an obstacle that the kubelet keeps rephrasing."""
+    before = observed.attempt.obstacle
+    if held is not None and held.reason == Reason.IMAGE_PULL_FAILED and before is not None:
+        return before if before.reason == held.reason else held
+    return held
 
 
 def _report_image(observed: Observed, draft: StatusDraft) -> None:
     """Write what rank 0's agent has seen of the image."""
-    report, status, declared = observed.facts.agent, observed.job.status, observed.job.spec.deepspeed_version
-    report = report or AgentReport(status.attempt or 0, observed.now)
-    warnings = [warning("spec.training", Code.POD_WARNING, words) for words in report.warnings]
-    found = report.deepspeed_version
+    said, declared = observed.facts.agent, observed.job.spec.deepspeed_version
+    if said is None:
+        return
+    warnings = [warning("spec.training", Code.POD_WARNING, words) for words in said.warnings]
+    found = said.deepspeed_version
     if declared is not None and found not in {None, declared} and not is_of_another_run(observed):
         words = f"the image has DeepSpeed {found}, the job declares {declared}"
         fix = f"Write {found}, or use another image."
         warnings.append(warning("spec.deepspeedVersion", Code.VERSION_DIFFERS, words, fix))
-    draft.deepspeed_version = found or status.deepspeed_version
+    if found is not None:
+        draft.found_version(found)
     draft.findings.add(*warnings)

@@ -3,9 +3,10 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from deepspeed_operator.api.attempt_status import Obstacle
 from deepspeed_operator.api.names import content_name
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.status import AcceleratorSource, Failure, Level, State, World
+from deepspeed_operator.api.status import AcceleratorSource, Failure, Level
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.ports import ports
 from deepspeed_operator.job.world import world_of
@@ -19,13 +20,13 @@ from deepspeed_operator.reconcile.actions import (
     ReadAgent,
 )
 from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
-from deepspeed_operator.reconcile.failure.slow_start import said_before, unheard_of
+from deepspeed_operator.reconcile.failure.slow_start import recorded, unheard_of
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
-from deepspeed_operator.reconcile.report.conditions import Verdict, sentence
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
+from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.render.attempt import Attempt
 
 # The agents of a gang whose containers all run know better who is missing: they get to say it first.
@@ -52,7 +53,7 @@ _NO_CLAIM: Final = (
 )
 
 
-def children(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...] | Verdict:
+def children(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...] | Obstacle:
     """Return what makes the attempt's children exist, or why they cannot be made yet.
 
     Unanswered is raised to read the run's configuration, which they carry.
@@ -60,7 +61,7 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
     if is_of_another_run(observed):
         return _of_another_run(observed) if gang.missing else ()
     source = run_configuration(observed)
-    if isinstance(source, Verdict):
+    if isinstance(source, Obstacle):
         return source
     attempt = _attempt(observed, gang, source, installation)
     needed = (
@@ -77,33 +78,34 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
     return (*needed, pods, *outdated(observed, gang))
 
 
-def _of_another_run(observed: Observed) -> Verdict:
-    run_id, before = observed.job.spec.run_id, observed.job.status.run_id
+def _of_another_run(observed: Observed) -> Obstacle:
+    run_id, before = observed.job.spec.run_id, observed.run.id
     words = f"pods are missing, and spec is that of run {run_id!r}: set spec.runId back to {before!r} with the spec of "
-    return Verdict(State.STARTING, Reason.INVALID_SPEC, f"{words}that run to start it, or correct run {run_id!r}.")
+    words = f"{words}that run to start it, or correct run {run_id!r}."
+    return Obstacle(reason=Reason.INVALID_SPEC, message=words)
 
 
 def outdated(observed: Observed, gang: Gang) -> tuple[Action, ...]:
     """Return the deletion of what earlier attempts have left, once this one's ConfigMap and pods are there."""
     name, uid = gang.job, observed.job.metadata.uid
-    first = max(observed.job.status.kept_from or 1, observed.facts.kept_from or 1)
+    first = max(observed.job.status.oldest_config_map or 1, observed.facts.oldest_config_map or 1)
     names = tuple(content_name(name, uid, attempt) for attempt in range(first, gang.attempt))
     return (DeleteConfigMaps(gang.attempt, names),) if names else ()
 
 
-def _made_wrong(observed: Observed, installation: Installation) -> Verdict | None:
+def _made_wrong(observed: Observed, installation: Installation) -> Obstacle | None:
     """The API server cannot see into the template, and so lets it change in a run: a new attempt may not take it."""
-    spec, world = observed.job.spec, observed.job.status.world
+    spec, world = observed.job.spec, observed.run.world
     errors = [f"{each}" for each in observed.job.excess]
     errors += [f"{each}" for each in template_findings(spec, installation) if each.level is Level.ERROR]
     slots = world_of(spec).slots_per_node
-    if world is not None and slots != world.slots_per_node:
+    if slots != world.slots_per_node:
         errors.append(f"it has {slots} accelerators for the run's {world.slots_per_node} ranks per pod")
     if not errors:
         return None
     words = f"spec.template was changed in the run, and no pods can be made of it: {'; '.join(errors)} "
     hint = "Correct it, or change spec.runId to begin a run with what it says."
-    return Verdict(State.STARTING, Reason.INVALID_SPEC, words + hint)
+    return Obstacle(reason=Reason.INVALID_SPEC, message=words + hint)
 
 
 def addresses(
@@ -118,8 +120,8 @@ def addresses(
 
 
 def _attempt(observed: Observed, gang: Gang, source: Configuration | None, installation: Installation) -> Attempt:
-    world = recorded_world(observed)
-    return Attempt(observed.job, gang.attempt, world, source.text if source is not None else None, installation)
+    text = source.text if source is not None else None
+    return Attempt(observed.job, gang.attempt, observed.run.world, text, installation)
 
 
 def consult_agent(observed: Observed, gang: Gang, *, early: bool = False) -> None:
@@ -151,14 +153,7 @@ def held_up(gang: Gang) -> PodView | None:
     return next((pod for pod in waiting if pod.unschedulable is not None or pod.waiting_reason is not None), None)
 
 
-def recorded_world(observed: Observed) -> World:
-    """Return the world of the attempt, of which there must be one."""
-    world = observed.job.status.world
-    assert world is not None, "the world is recorded together with the attempt"
-    return world
-
-
-def obstacle(observed: Observed, gang: Gang) -> Verdict | None:
+def obstacle(observed: Observed, gang: Gang) -> Obstacle | None:
     """Return what keeps a pod from starting, if Kubernetes says that anything does."""
     pod = held_up(gang)
     if pod is None:
@@ -166,44 +161,39 @@ def obstacle(observed: Observed, gang: Gang) -> Verdict | None:
     if pod.unschedulable is None:
         return _cannot_start(pod)
     hint = _NO_CLAIM if "persistentvolumeclaim" in pod.unschedulable.lower() else _NO_ROOM
-    world = recorded_world(observed)
+    world = observed.run.world
     given = world.accelerator
     if given is not None and given.resource is not None and f"Insufficient {given.resource}" in pod.unschedulable:
         words = f"{_FROM[given.source]} {_TO_CPU}".format(slots=world.slots_per_node, resource=given.resource)
         hint = f"{words} {hint}"
     words = f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} {hint}"
-    return Verdict(State.STARTING, Reason.UNSCHEDULABLE, words)
+    return Obstacle(reason=Reason.UNSCHEDULABLE, message=words)
 
 
-def _gated(gang: Gang) -> Verdict:
+def _gated(gang: Gang) -> Obstacle:
     listed = ", ".join(gang.gates[:_MOST_GATES]) + (", …" if len(gang.gates) > _MOST_GATES else "")
     words = f"Attempt {gang.attempt}: pods wait for their scheduling gates ({listed}), which a queue or whoever set "
-    return Verdict(State.STARTING, Reason.SCHEDULING_GATED, f"{words}them removes. The startup deadline counts then.")
+    words = f"{words}them removes. The startup deadline counts then."
+    return Obstacle(reason=Reason.SCHEDULING_GATED, message=words)
 
 
-def _cannot_start(pod: PodView) -> Verdict:
+def _cannot_start(pod: PodView) -> Obstacle:
     where = f"container {pod.waiting_container} of pod {pod.name} on node {pod.node}"
     if pod.waiting_reason in _PULL_REASONS:
         words = (pod.waiting_message or "").removeprefix("Back-off pulling image").strip()
-        return Verdict(
-            State.STARTING,
-            Reason.IMAGE_PULL_FAILED,
-            f"{where} cannot pull its image: {sentence(words or pod.waiting_reason)} Correct spec.image or the pull "
-            "secret.",
-        )
-    return Verdict(
-        State.STARTING,
-        Reason.CONTAINER_CANNOT_START,
-        f"{where} cannot start: {sentence(f'{pod.waiting_reason}: {pod.waiting_message}')} Correct spec.template.",
-    )
+        words = f"{where} cannot pull its image: {sentence(words or pod.waiting_reason)}"
+        hint = "Correct spec.image or the pull secret."
+        return Obstacle(reason=Reason.IMAGE_PULL_FAILED, message=f"{words} {hint}")
+    words = f"{where} cannot start: {sentence(f'{pod.waiting_reason}: {pod.waiting_message}')} Correct spec.template."
+    return Obstacle(reason=Reason.CONTAINER_CANNOT_START, message=words)
 
 
 def admitted_since(observed: Observed, gang: Gang) -> datetime | None:
     """Return since when all pods of the attempt may start; None while old pods, a queue or spec keep them from it."""
     if gang.gates or (gang.missing and (gang.old_pods_that_may_write or is_of_another_run(observed))):
         return None
-    recorded = observed.job.status.admitted_time
-    return moment(recorded) if recorded is not None else observed.now
+    since = observed.attempt.admitted_time
+    return moment(since) if since is not None else observed.now
 
 
 def deadline(observed: Observed, gang: Gang) -> datetime | None:
@@ -219,8 +209,8 @@ def deadline(observed: Observed, gang: Gang) -> datetime | None:
 def not_running_in_time(observed: Observed, gang: Gang) -> Failure:
     """Return why the startup deadline passed, with the pod that Kubernetes cannot start, if that is it."""
     seconds, culprit = observed.job.spec.startup_deadline_seconds, held_up(gang)
-    said = said_before(observed, Reason.VOLUMES_NOT_READY, Reason.PODS_REFUSED)
-    known = obstacle(observed, gang) or said or unheard_of(observed, gang)
+    before = recorded(observed, Reason.VOLUMES_NOT_READY, Reason.PODS_REFUSED)
+    known = obstacle(observed, gang) or before or unheard_of(observed, gang)
     if known is not None:
         why = known.message
     elif gang.missing:

@@ -4,20 +4,19 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from deepspeed_operator.api.attempt_status import Obstacle
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.status import State
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
-from deepspeed_operator.reconcile.report.conditions import Verdict
-from deepspeed_operator.reconcile.report.statement import timestamp
+from deepspeed_operator.reconcile.report.outcome import timestamp
 
 # What a kubelet needs to kill the containers and to tell of it, once the grace period is over.
 _KILLED_WITHIN: Final = timedelta(seconds=15)
 _LISTED: Final = 5
 
 
-def waiting_for(observed: Observed, gang: Gang) -> tuple[Verdict, datetime | None]:
+def waiting_for(observed: Observed, gang: Gang) -> tuple[Obstacle, datetime | None]:
     """Return what to say of old pods that may still write, and when something else is to be said of them."""
     old, now = gang.old_pods_that_may_write, observed.now
     lost = [pod for pod in old if pod.lost_since is not None]
@@ -42,7 +41,7 @@ def waiting_for(observed: Observed, gang: Gang) -> tuple[Verdict, datetime | Non
     if not (lost or stuck or staying):
         latest = f", by {timestamp(max(ending))} at the latest" if ending else ""
         words.append(f"They end within their grace period{latest}: there is nothing to do.")
-    return Verdict(State.STARTING, Reason.WAITING_FOR_OLD_PODS, " ".join(words)), min(ending, default=None)
+    return Obstacle(reason=Reason.WAITING_FOR_OLD_PODS, message=" ".join(words)), min(ending, default=None)
 
 
 def _listed(pods: Sequence[PodView]) -> str:

@@ -1,10 +1,14 @@
-"""The conditions that follow from a state and its reason."""
+"""The conditions that follow from a verdict.
+
+Nothing is decided upon them. They are read again by this room alone: for the time of their last transition, for what
+is news, and because what was judged once, of the run that spec asks for, is not judged anew in each pass.
+"""
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import MAX_MESSAGE, Condition, ConditionType, DeepSpeedJobStatus, State
+from deepspeed_operator.reconcile.report.verdict import Verdict
 
 _OF_THE_STATE: Final = tuple(kind for kind in ConditionType if kind is not ConditionType.MEMORY_FIT)
 _WHAT_IT_SAYS: Final[dict[State, dict[ConditionType, bool]]] = {
@@ -34,15 +38,6 @@ _SEE_READY: Final = "See condition Ready."
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The job's state in one word, why, and what a person should know or do."""
-
-    state: State
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Statement:
     """What a condition says that does not follow from the state."""
 
@@ -51,43 +46,21 @@ class Statement:
     message: str
 
 
-def sentence(words: str) -> str:
-    """End somebody else's words, which may or may not have a full stop, with one."""
-    return f"{words.rstrip(' .')}."
-
-
 def condition(status: DeepSpeedJobStatus, kind: ConditionType) -> Condition | None:
     """Return the condition of this type, if it was ever set."""
     return next((each for each in status.conditions if each.type == kind), None)
 
 
-def is_true(status: DeepSpeedJobStatus, kind: ConditionType) -> bool:
-    found = condition(status, kind)
-    return found is not None and found.status == "True"
+def last_told(status: DeepSpeedJobStatus) -> Verdict | None:
+    """Return what was told last of the accepted run, or of the first one, which was refused: what else is told is news.
 
-
-def asks_for_another_run(job: DeepSpeedJob) -> bool:
-    """Whether spec asks for another run than the one that was accepted last."""
-    return job.status.attempt is not None and job.status.run_id != job.spec.run_id
-
-
-def said_of_the_run(status: DeepSpeedJobStatus) -> Verdict | None:
-    """Return the last verdict on the accepted run; what Ready says may be about another one, which was refused."""
+    What Ready says may be about another run, which was refused.
+    """
     running = condition(status, ConditionType.RUNNING)
     if running is None or status.state is None:
         return None
     about = condition(status, _ABOUT[status.state])
     return Verdict(status.state, running.reason, about.message if about is not None else "")
-
-
-def is_finished(status: DeepSpeedJobStatus) -> bool:
-    """Whether the recorded run has its result, which nothing but another runId replaces."""
-    return status.completion_time is not None
-
-
-def is_suspended(status: DeepSpeedJobStatus) -> bool:
-    """Whether the recorded attempt was told to end: only another one can follow it."""
-    return status.attempt is not None and status.attempt_time is None
 
 
 def conditions(
@@ -103,9 +76,9 @@ def conditions(
 ) -> list[Condition]:
     """Return all conditions for a verdict on the accepted run; a transition time changes only when a status flips.
 
-    `acceptance` gives the reason and message of Accepted, and `memory` those of MemoryFit, where they were judged just
-    now; else they stay as they were. `unrun` is what Ready says besides of changes that no run has taken. Without
-    `of_spec` the verdict is not about the run that spec asks for: what was said of that one stays.
+    `acceptance` gives the reason and message of Accepted, and `memory` those of MemoryFit; None leaves them as they
+    were. `unrun` is what Ready says besides of changes that no run has taken. Without `of_spec` the verdict is not
+    about the run that spec asks for: what was said of that one stays.
     """
     says = _WHAT_IT_SAYS[verdict.state]
     words = {kind: _SEE_READY for kind in _FOR_TOOLS if kind in says}
@@ -142,10 +115,11 @@ def with_refusal(
     it waits, where the refusal's state is Starting.
     `previous` is the status as it was written last, from which a condition keeps its transition time.
     """
+    assert status.run is not None, "another run is left as it is"
     waits = refusal.state is State.STARTING
-    left = f"Run {run_id!r} {'waits' if waits else 'is refused'}, and run {status.run_id!r} is left as it is"
-    run = said_of_the_run(status)
-    goes_on = f" {run.message}" if run is not None and run.state is not State.INVALID else ""
+    left = f"Run {run_id!r} {'waits' if waits else 'is refused'}, and run {status.run.id!r} is left as it is"
+    told = last_told(status)
+    goes_on = f" {told.message}" if told is not None and told.state is not State.INVALID else ""
     said = {
         ConditionType.ACCEPTED: Statement(_status(waits), refusal.reason, f"{left}: {refusal.message}"),
         ConditionType.READY: Statement("False", refusal.reason, f"{left}; condition Accepted says why.{goes_on}"),

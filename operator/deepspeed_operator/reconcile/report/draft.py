@@ -4,10 +4,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Self
 
+from deepspeed_operator.api.attempt_status import (
+    MAX_ATTEMPTS,
+    AttemptOutcome,
+    AttemptStatus,
+    EndedAttempt,
+    Obstacle,
+    Phase,
+)
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.plan_status import PlanStatus
-from deepspeed_operator.api.status import MAX_FINDINGS, Batch, DeepSpeedJobStatus, Failure, Finding, Workers, World
+from deepspeed_operator.api.reason_catalogue import CATALOGUE
+from deepspeed_operator.api.status import MAX_FINDINGS, DeepSpeedJobStatus, Failure, Finding, Run, Workers
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.actions import JobEvent
 
@@ -57,18 +66,10 @@ class StatusDraft:
     `counted`: the workers as they are now. A change of these alone is no news, and is written once a minute at most.
     """
 
-    run_id: str | None
-    start_time: str | None
-    completion_time: str | None
-    world: World | None
-    batch: Batch | None
-    config_digest: str | None
-    judged_by: dict[str, str] | None
-    deepspeed_version: str | None
+    run: Run | None
+    attempt: AttemptStatus | None
+    attempts: list[EndedAttempt]
     failure: Failure | None
-    attempt: int | None
-    attempt_time: str | None
-    admitted_time: str | None
     workers: Workers | None
     transport: Transport | None
     plan: PlanStatus | None
@@ -83,9 +84,56 @@ class StatusDraft:
         taken = {name: getattr(status, name) for name in _FIELDS}
         return cls(**taken, findings=Findings(status.findings), counted=counted)
 
-    def stop_clocks(self) -> None:
-        """Say that the attempt was told to end: none of its clocks runs any more."""
-        self.attempt_time = self.admitted_time = None
+    def enter(self, phase: Phase, obstacle: Obstacle | None = None) -> None:
+        """Say where the current attempt stands, and what keeps it from running, if anything does."""
+        self._change_attempt(phase=phase, obstacle=obstacle)
+
+    def admit(self, since: str | None) -> None:
+        """Say since when all pods of the current attempt may start; None where something keeps them from it."""
+        self._change_attempt(admitted_time=since)
+
+    def run_since(self, seen: str) -> None:
+        """Say that all ranks of the current attempt run, and were first seen to at this time."""
+        self.enter(Phase.RUNNING)
+        self._change_attempt(running_time=seen)
+
+    def complete_run(self, at: str) -> None:
+        """Say when the run ended."""
+        self._change_run(completion_time=at)
+
+    def found_version(self, version: str) -> None:
+        """Say which DeepSpeed the run's image has."""
+        self._change_run(deepspeed_version=version)
+
+    def close_attempt(self, outcome: AttemptOutcome, at: str, failure: Failure | None = None) -> None:
+        """Add the current attempt to those that have ended; a closed one stays as it is."""
+        assert self.run is not None, "a run is recorded with its first attempt"
+        assert self.attempt is not None, "only an attempt can end"
+        if self.attempts and self.attempts[-1].number == self.attempt.number:
+            return
+        entry = CATALOGUE.get(failure.reason) if failure is not None else None
+        ended = EndedAttempt(
+            number=self.attempt.number,
+            run_id=self.run.id,
+            start_time=self.attempt.start_time,
+            running_time=self.attempt.running_time,
+            end_time=at,
+            outcome=outcome,
+            reason=failure.reason if failure is not None else None,
+            category=entry.category if entry is not None else None,
+            rank=failure.rank if failure is not None else None,
+            pod=failure.pod if failure is not None else None,
+            node=failure.node if failure is not None else None,
+        )
+        self.attempts = [*self.attempts, ended][-MAX_ATTEMPTS:]
+
+    def _change_attempt(self, **fields: object) -> None:
+        assert self.attempt is not None, "an attempt is recorded before anything is said of it"
+        self.attempt = self.attempt.model_copy(update=fields)
+
+    def _change_run(self, **fields: object) -> None:
+        assert self.run is not None, "a run is recorded before anything is said of it"
+        self.run = self.run.model_copy(update=fields)
 
     def written_over(self, status: DeepSpeedJobStatus) -> DeepSpeedJobStatus:
         """Return the status with the draft's fields instead of its own."""

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from deepspeed_operator.api.attempt_status import AttemptStatus, Phase
 from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import ConditionType, Finding
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.job.digest import config_digest, short_digest, template_digest
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.conditions import asks_for_another_run, is_true
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 
 CONFIG: Final = warning(
@@ -39,7 +39,7 @@ _SINCE: Final = "changed since this run"
 _NOT_OF_A_RUN: Final = {"run_id", "suspend", "lifecycle", "ds_config"}
 
 
-def judged_by(spec: DeepSpeedJobSpec) -> dict[str, str]:
+def spec_digests(spec: DeepSpeedJobSpec) -> dict[str, str]:
     """Return a digest of each field that a run is made from, by which a later spec is known to be another one.
 
     Defaults, which the API server writes into a spec as its CRD has them, make no difference.
@@ -59,34 +59,36 @@ def unrun_changes(findings: Sequence[Finding]) -> str:
 
 def is_of_another_run(observed: Observed) -> bool:
     """Whether spec tells nothing of the accepted run: it asks for another one, with other fields than dsConfig."""
-    return asks_for_another_run(observed.job) and bool(_changed_fields(observed))
+    return observed.asks_for_another_run and bool(_changed_fields(observed))
 
 
 def report_changes(observed: Observed, draft: StatusDraft) -> None:
     """Add to the draft the findings on what has changed in spec, and events for the new ones."""
     job, status = observed.job, observed.job.status
-    finished = draft.completion_time is not None
+    finished = draft.attempt is not None and draft.attempt.phase is Phase.ENDED
     unchanged = status.observed_generation == job.metadata.generation
-    if unchanged and not finished and is_true(status, ConditionType.RUNNING):
+    if unchanged and not finished and status.attempt is not None and status.attempt.phase is Phase.RUNNING:
         return  # all pods are there, and spec is as it was when this was last asked
-    changed = _changed_since(observed) if finished else _changed(observed, draft.attempt)
-    now = [*changed] if status.run_id == job.spec.run_id else []
+    now: list[Finding] = []
+    if status.run is not None and status.run.id == job.spec.run_id:
+        now += _changed_since(observed) if finished else _changed(observed, draft.attempt)
     draft.findings.replace({Code.CHANGE_NOT_APPLIED}, *now)
     draft.events += [
         JobEvent("Warning", Reason.CHANGE_NOT_APPLIED, f"{each}") for each in now if not draft.findings.knew(each)
     ]
 
 
-def _changed(observed: Observed, attempt: int | None) -> Iterator[Finding]:
-    job, status = observed.job, observed.job.status
+def _changed(observed: Observed, attempt: AttemptStatus | None) -> Iterator[Finding]:
+    job, judged = observed.job, observed.run.spec_digests
     if _config_changed(observed):
         yield CONFIG
-    if status.judged_by is not None:
+    if judged is not None:
         facts = {"model", "gpu_memory", "admission"}
         spec = job.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=facts)
         now = _digests(spec)
-        yield from (said for field, said in _FACTS.items() if now.get(field) != status.judged_by.get(field))
-    pods = [pod for pod in observed.pods if (pod.job_uid, pod.attempt) == (job.metadata.uid, attempt)]
+        yield from (said for field, said in _FACTS.items() if now.get(field) != judged.get(field))
+    number = attempt.number if attempt is not None else None
+    pods = [pod for pod in observed.pods if (pod.job_uid, pod.attempt) == (job.metadata.uid, number)]
     made_of = {pod.template for pod in pods if pod.template is not None and pod.deleted_at is None}
     if made_of and made_of != {template_digest(job)}:
         yield TEMPLATE
@@ -105,13 +107,13 @@ def _config_changed(observed: Observed) -> bool:
     if spec.ds_config_from is not None:
         return False
     digest = config_digest(spec.ds_config) if spec.ds_config is not None else None
-    return digest != observed.job.status.config_digest
+    return digest != observed.run.config_digest
 
 
 def _changed_fields(observed: Observed) -> list[str]:
     """Return the fields of spec that are not as they were when the run was accepted, but for dsConfig."""
-    then = observed.job.status.judged_by
+    then = observed.run.spec_digests
     if then is None or "training" not in then:  # accepted by an earlier version of the operator
         return []
-    now = judged_by(observed.job.spec)
+    now = spec_digests(observed.job.spec)
     return [field for field in sorted({*then, *now}) if then.get(field) != now.get(field)]

@@ -7,14 +7,14 @@ from pydantic import ValidationError
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.plan_status import MAX_MESSAGE, PlanStatus
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.status import Finding, World
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.job.units import gib
 from deepspeed_operator.plan.advice.forecast import Foreseen
 from deepspeed_operator.plan.advice.recalibration import Corrected, as_run
 from deepspeed_operator.plan.memory.case import Case, Missing, case_of
 from deepspeed_operator.plan.time.measured import Measured
 from deepspeed_operator.reconcile.actions import CorrectPlan, JobEvent
-from deepspeed_operator.reconcile.admission.configuration import run_configuration
+from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.admission.plan_forecast import (
     config_path,
     faster_finding,
@@ -26,7 +26,6 @@ from deepspeed_operator.reconcile.admission.plan_forecast import (
 )
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.report.conditions import Verdict
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.runtime.observed_transport import last_words, reported
@@ -47,15 +46,15 @@ def report_plan(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
 
     Unanswered is raised while the plan is being corrected by them, or foreseen where nothing measures them.
     """
-    status, path = observed.job.status, config_path(observed.job.spec)
-    if status.plan is not None or status.world is None:
+    path = config_path(observed.job.spec)
+    if observed.job.status.plan is not None:
         return
-    corrected = _corrected(observed, gang, status.world)
+    corrected = _corrected(observed, gang)
     if corrected is not None:
         plan, found = plan_status(corrected), advice(corrected, path)
         if found is not None:
             draft.events.append(JobEvent("Normal", Reason.FASTER_CONFIGURATION, f"{found}"))
-    elif (foreseen := _foreseen_by_preflight(observed, status.world)) is not None:
+    elif (foreseen := _foreseen_by_preflight(observed)) is not None:
         plan, found = foreseen_status(foreseen, _preflight(observed)), foreseen_advice(foreseen, path)
     else:
         return
@@ -64,37 +63,37 @@ def report_plan(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
         draft.findings.replace(_ADVICE, *filter(None, [found]), last=True)
 
 
-def _corrected(observed: Observed, gang: Gang, world: World) -> Corrected | None:
+def _corrected(observed: Observed, gang: Gang) -> Corrected | None:
     """Return the plan by what was measured; None if nothing was."""
     known, measured = observed.facts.corrected, _measured(observed, gang)
     if known is not None and known.attempt == gang.attempt:
         return known.corrected
     if measured is None:
         return None
-    case = _case(observed, world, measured)
-    return observed.facts.get(CorrectPlan(gang.attempt, case, world.nodes, measured, _preflight(observed))).corrected
+    case, nodes = _case(observed, measured), observed.run.world.nodes
+    return observed.facts.get(CorrectPlan(gang.attempt, case, nodes, measured, _preflight(observed))).corrected
 
 
-def _foreseen_by_preflight(observed: Observed, world: World) -> Foreseen | None:
+def _foreseen_by_preflight(observed: Observed) -> Foreseen | None:
     """Return what takes the place of a measured plan, once the network is known, where nothing measures the steps."""
     rate = _preflight(observed)
     if not rate or not is_never_measured(observed.job.spec):
         return None
-    question = foreseeable(observed, _case(observed, world, None), world, rate)
+    question = foreseeable(observed, _case(observed, None), observed.run.world, rate)
     return observed.facts.get(question).foreseen if question is not None else None
 
 
-def _case(observed: Observed, world: World, measured: Measured | None) -> Case | Missing:
+def _case(observed: Observed, measured: Measured | None) -> Case | Missing:
     """Return what was planned of the run; `measured` says what the framework has chosen, None where nothing does."""
-    config, status = run_configuration(observed), observed.job.status
-    if config is None or isinstance(config, Verdict):
+    config, run = run_configuration(observed), observed.run
+    if not isinstance(config, Configuration):
         return Missing("spec.dsConfig", "the configuration of the run is not known")
     if is_of_another_run(observed):
         return Missing("spec.runId", "spec is that of another run")
     report = observed.facts.agent
-    version = (report.deepspeed_version if report is not None else None) or status.deepspeed_version
-    values, batch = as_run(config.values, status.batch, measured) if measured else (config.values, status.batch)
-    return case_of(observed.job.spec, values, world, batch, version)
+    version = (report.deepspeed_version if report is not None else None) or run.deepspeed_version
+    values, batch = as_run(config.values, run.batch, measured) if measured else (config.values, run.batch)
+    return case_of(observed.job.spec, values, run.world, batch, version)
 
 
 def _preflight(observed: Observed) -> int | None:

@@ -63,7 +63,7 @@ def report_engine(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
 def world_finding(note: str) -> Finding:
     """Return the warning about a world that is another one, or that nobody saw."""
     if note.startswith(_UNSEEN):
-        return warning(_LAUNCHER, Code.WORLD_UNSEEN, note, "Compare the world in the job's log with status.world.")
+        return warning(_LAUNCHER, Code.WORLD_UNSEEN, note, "Compare the world in the job's log with status.run.world.")
     fix = (
         "Start the ranks with NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR and MASTER_PORT, or by launcher Ranks; "
         "a run that ends so has failed with reason WorldMismatch."
@@ -86,10 +86,9 @@ def differences(
 
 
 def _of_run(observed: Observed, report: WorldReport) -> list[Finding]:
-    status, config = observed.job.status, run_configuration(observed)
+    run, config = observed.run, run_configuration(observed)
     values = config.values if isinstance(config, Configuration) else None
-    assert status.world is not None, "the world is recorded together with the attempt"
-    return differences(report, values, status.batch, status.world, config_path(observed.job.spec))
+    return differences(report, values, run.batch, run.world, config_path(observed.job.spec))
 
 
 def _is_news(observed: Observed, gang: Gang) -> bool:

@@ -62,7 +62,7 @@ def transport_of(said: Any) -> Transport | None:
 def reported(observed: Observed) -> Transport | None:
     """Return the latest that is known of the current attempt."""
     status, report = observed.job.status, observed.facts.agent
-    if report is None or report.attempt != status.attempt or report.transport is None:
+    if report is None or report.attempt != status.attempt_number or report.transport is None:
         return status.transport
     return report.transport
 

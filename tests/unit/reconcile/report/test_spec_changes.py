@@ -95,7 +95,8 @@ def test_facts_written_in_another_way_are_no_change() -> None:
 
 def test_of_a_run_that_another_version_of_the_operator_judged_nothing_is_known_to_have_changed() -> None:
     simulation = running()
-    earlier = simulation.job.status.model_copy(update={"judged_by": None})
+    run = simulation.run.model_copy(update={"spec_digests": None})
+    earlier = simulation.job.status.model_copy(update={"run": run})
     simulation.job = simulation.job.model_copy(update={"status": earlier})
     simulation.edit(admission="RequireFit")
     simulation.settle()
@@ -175,7 +176,7 @@ def finished(exit_code: int = 0, **spec: Any) -> Simulation:
     simulation.end(0)
     simulation.end(1, exit_code)
     simulation.settle()
-    assert simulation.job.status.completion_time is not None
+    assert simulation.run.completion_time is not None
     return simulation
 
 

@@ -30,9 +30,9 @@ def told(state: Any) -> Simulation:
 
 @pytest.mark.parametrize("protocol", [1, 2])
 def test_version_and_warnings_are_in_status_also_of_an_attempt_that_an_earlier_operator_started(protocol: int) -> None:
-    status = told({**STATE, "protocol": protocol}).job.status
-    assert status.deepspeed_version == "0.18.9"
-    assert [finding.message for finding in status.findings] == ["/dev/shm has 64 MiB"]
+    simulation = told({**STATE, "protocol": protocol})
+    assert simulation.run.deepspeed_version == "0.18.9"
+    assert [finding.message for finding in simulation.job.status.findings] == ["/dev/shm has 64 MiB"]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_is_not_of_this_attempt_is_no_answer(state: Any) -> None:
 
 @pytest.mark.parametrize("version", [19, ["0.19.8"], {}, "0.19.8+" + "x" * 64, "0.19.8\udce9", None])
 def test_a_version_that_status_could_not_hold_is_not_taken(version: Any) -> None:
-    assert told({**STATE, "deepspeed": version}).job.status.deepspeed_version == "0.19.8"  # that of the image
+    assert told({**STATE, "deepspeed": version}).run.deepspeed_version == "0.19.8"  # that of the image
 
 
 def test_a_warning_is_told_as_far_as_it_is_text() -> None:

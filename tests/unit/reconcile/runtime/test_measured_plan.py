@@ -209,7 +209,7 @@ def test_an_attempt_after_a_suspension_is_measured_anew() -> None:
     simulation.edit(suspend=False)
     simulation.agent = None
     simulation.settle()
-    assert (simulation.job.status.attempt, simulation.job.status.plan, advised(simulation)) == (2, None, [])
+    assert (simulation.job.status.attempt_number, simulation.job.status.plan, advised(simulation)) == (2, None, [])
     says(simulation, {**MEASURED, "stepSeconds": 2.0}, attempt=2)
     simulation.run_all()
     simulation.settle()

@@ -184,7 +184,7 @@ def test_the_next_attempt_begins_without_what_the_last_one_told() -> None:
     simulation.agent = None
     simulation.edit(suspend=False)
     simulation.settle()
-    assert (simulation.job.status.attempt, simulation.job.status.engine, warnings(simulation)) == (2, None, [])
+    assert (simulation.job.status.attempt_number, simulation.job.status.engine, warnings(simulation)) == (2, None, [])
 
 
 @pytest.mark.parametrize("said", [None, [], "x", {"note": 1, "engines": [1, {"world": 0}, {"stage": 2}]}])

@@ -1,0 +1,104 @@
+"""One attempt at a run in status: where it stands, and what came of those that have ended."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from deepspeed_operator.api.base import ApiModel
+
+MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
+MAX_ATTEMPTS = 10
+
+
+def legible(length: int) -> BeforeValidator:
+    """Users, kubelets and agents are quoted, whose words may be of any length, and have bytes that are no text."""
+    return BeforeValidator(
+        lambda text: text[:length].encode("utf-8", "replace").decode() if isinstance(text, str) else text
+    )
+
+
+class Phase(StrEnum):
+    """Where an attempt stands: with the pods that are seen, all that is decided upon."""
+
+    STARTING = "Starting"
+    REFUSED = "Refused"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    SUSPENDED = "Suspended"
+    ENDED = "Ended"
+
+
+class Obstacle(ApiModel):
+    """What keeps an attempt from running."""
+
+    reason: str = Field(max_length=256, description="A CamelCase word for programs. Example: Unschedulable")
+    message: Annotated[str, legible(MAX_MESSAGE)] = Field(
+        max_length=MAX_MESSAGE, description="What is the case, and what to do next."
+    )
+
+
+class AttemptStatus(ApiModel):
+    """The pods of a run, made together and ended together."""
+
+    number: int = Field(description="Grows over all runs of the job, from 1.")
+    phase: Phase = Field(
+        description="Starting: its pods are made, or wait for something. Refused: the API server refused one of them, "
+        "and none is kept until the next try. Running: all ranks run. Stopping: its pods were told to end. Suspended: "
+        "none is left. Ended: it has its result.",
+    )
+    start_time: str = Field(
+        max_length=64, json_schema_extra={"format": "date-time"}, description="When the attempt began."
+    )
+    admitted_time: str | None = Field(
+        default=None,
+        max_length=64,
+        json_schema_extra={"format": "date-time"},
+        description="Since when all of its pods may start; the startup deadline counts from here. Absent while old "
+        "pods may still write or a scheduling gate, such as a queue's, keeps a pod back.",
+    )
+    running_time: str | None = Field(
+        default=None,
+        max_length=64,
+        json_schema_extra={"format": "date-time"},
+        description="When all of its ranks were first seen to run.",
+    )
+    obstacle: Obstacle | None = Field(
+        default=None, description="What keeps it from running. Absent where nothing is known to."
+    )
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+    REPLACED = "Replaced"
+
+
+class EndedAttempt(ApiModel):
+    """An attempt that has ended."""
+
+    number: int = Field(description="Its number.")
+    run_id: str = Field(default="", max_length=64, description="The run that it was an attempt at.")
+    start_time: str = Field(max_length=64, json_schema_extra={"format": "date-time"}, description="When it began.")
+    running_time: str | None = Field(
+        default=None,
+        max_length=64,
+        json_schema_extra={"format": "date-time"},
+        description="When all of its ranks were first seen to run. Absent where they never were.",
+    )
+    end_time: str = Field(max_length=64, json_schema_extra={"format": "date-time"}, description="When it ended.")
+    outcome: AttemptOutcome = Field(
+        description="Succeeded or Failed: by itself. Suspended: by spec.suspend. Replaced: by another spec.runId."
+    )
+    reason: str | None = Field(default=None, max_length=256, description="Why it failed, a word for programs.")
+    category: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Where that lies: User, Infrastructure, Disruption or Operator, as docs/failures.md says.",
+    )
+    rank: int | None = Field(default=None, description="The rank that failed first, where it is known.")
+    pod: str | None = Field(default=None, max_length=253, description="Its pod.")
+    node: str | None = Field(default=None, max_length=253, description="The Kubernetes node the pod ran on.")
