@@ -11,7 +11,8 @@ from deepspeed_operator.api.crd import constraints, root_schema
 from deepspeed_operator.cli import job_schema as schema
 from deepspeed_operator.cli.job_schema import schema_findings
 from deepspeed_operator.cli.rules import HOLDS, is_transition
-from tests.e2e.test_crd import CONSTRAINTS, FULL, RULES, breaking, edited, spec_of
+from tests.e2e.full_job import FULL
+from tests.e2e.test_crd import CONSTRAINTS, RULES, breaking, edited, spec_of
 
 OF_SPEC = [constraint for constraint in CONSTRAINTS if constraint[0].startswith("spec")]
 
