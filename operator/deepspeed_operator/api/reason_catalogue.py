@@ -276,8 +276,8 @@ _FAILED: Final = {
     ),
     Reason.STARTUP_DEADLINE_EXCEEDED: Entry(
         Category.INFRASTRUCTURE,
-        "The ranks did not all run within `lifecycle.startupDeadlineSeconds` after `status.attempt.admittedTime`, since "
-        "when the pods could start; the message says what held them up.",
+        "The ranks did not all run within `lifecycle.startupDeadlineSeconds` after `status.attempt.admittedTime`, "
+        "since when the pods could start; the message says what held them up.",
         "Remove that, or raise the deadline; {again}.",
     ),
 }
