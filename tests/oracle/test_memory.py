@@ -14,8 +14,9 @@ from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.engine.wrappers import Optimizer
 from deepspeed_operator.plan.memory.peaks import Memory, PhaseName, memory
-from deepspeed_operator.plan.model.architecture import Experts, Model, Tensor, of_modules
+from deepspeed_operator.plan.model.architecture import Experts, Model, Tensor
 from dev.versions import rootfs
+from tests.models import of_modules
 
 LAYERS = [(256, 1024), (1024, 512), (512, 1024), (1024, 512), (512, 640), (640, 256)]
 WORLD = 2

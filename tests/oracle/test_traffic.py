@@ -10,8 +10,9 @@ import pytest
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.plan.engine.gathers import Again
 from deepspeed_operator.plan.engine.reading import setup_of
-from deepspeed_operator.plan.model.architecture import Experts, Model, Module, Shape, Tensor, Usage, of_modules
+from deepspeed_operator.plan.model.architecture import Experts, Model, Module, Shape, Tensor, Usage
 from deepspeed_operator.plan.traffic.communication import communication
+from tests.models import of_modules, payload_by_size
 from tests.oracle.traffic import counted
 
 Case = dict[str, Any]
@@ -198,7 +199,7 @@ def test_a_step_costs_what_the_plan_says(version: str, world: int) -> None:
         setup = setup_of(each["config"], world, version, divided)
         how = Again.REENTRANT if each["reentrant"] else Again.STOPPING if each["blocks"] else None
         traffic = communication(setup, model_of(each), each["config"]["gradient_accumulation_steps"], again=how)
-        planned = traffic.payload_by_size()
+        planned = payload_by_size(traffic)
         assert traffic.unproven == (), name
         if planned.keys() != found.keys() or any(abs(planned[key] / found[key] - 1) > 0.01 for key in planned):
             wrong[name] = (planned, found)

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import yaml
 
-from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Node, ObjectMember, Problems, Scalar, Unreadable
+from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Node, ObjectMember, Problems, Scalar, UnreadableError
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_NODES: Final = 1_000_000  # aliases can make a small file endless
@@ -30,14 +30,18 @@ _INTEGER_BELOW: Final = (
 
 
 def parse_yaml(text: str) -> Iterator[Document]:
-    """Yield the documents; raise Unreadable at the first place that is not YAML."""
+    """Yield the documents; raise UnreadableError at the first place that is not YAML."""
     try:
         yield from _Composer(text).documents()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise Unreadable(f"not valid YAML: {error.problem or error.context}", mark.index if mark else None) from None
+        raise UnreadableError(
+            f"not valid YAML: {error.problem or error.context}", mark.index if mark else None
+        ) from None
     except yaml.YAMLError as error:
-        raise Unreadable(f"not valid YAML: {str(error).splitlines()[0]}", getattr(error, "position", None)) from None
+        raise UnreadableError(
+            f"not valid YAML: {str(error).splitlines()[0]}", getattr(error, "position", None)
+        ) from None
 
 
 class _Composer:
@@ -57,7 +61,7 @@ class _Composer:
     def _node(self, event: Any, depth: int) -> Node:
         self.size += 1
         if depth > DEEPEST:
-            raise Unreadable("nested too deeply to be a configuration", _span(event)[0], "Check its brackets.")
+            raise UnreadableError("nested too deeply to be a configuration", _span(event)[0], "Check its brackets.")
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         anchor, before = cast("str | None", event.anchor), self.size
@@ -77,11 +81,11 @@ class _Composer:
         known = self.anchors.get(event.anchor)
         if known is None:
             what = "contains itself" if event.anchor in self.anchors else "is not defined before"
-            raise Unreadable(f"the anchor {event.anchor[:40]} {what}", _span(event)[0])
+            raise UnreadableError(f"the anchor {event.anchor[:40]} {what}", _span(event)[0])
         node, size = known
         self.size += size
         if self.size > _MOST_NODES:
-            raise Unreadable("aliases make this document endless", _span(event)[0])
+            raise UnreadableError("aliases make this document endless", _span(event)[0])
         return Node(*_span(event), node.value, node.members, node.items)
 
     def _sequence(self, event: Any, depth: int) -> Node:
@@ -121,15 +125,15 @@ class _Composer:
     def _merged(self, node: Node, event: Any) -> list[Node]:
         nodes = node.items if node.items is not None else [node]
         if any(each.members is None for each in nodes):
-            raise Unreadable("<< merges mappings only", _span(event)[0])
+            raise UnreadableError("<< merges mappings only", _span(event)[0])
         return nodes
 
     def _key(self, event: Any) -> str:
         if not isinstance(event, yaml.ScalarEvent):
-            raise Unreadable("a key must be a word, not a list, a mapping or an alias", _span(event)[0])
+            raise UnreadableError("a key must be a word, not a list, a mapping or an alias", _span(event)[0])
         key = self._scalar(event)
         if key is None:
-            raise Unreadable("a key is missing, or null", _span(event)[0], "Write a name before the colon.")
+            raise UnreadableError("a key is missing, or null", _span(event)[0], "Write a name before the colon.")
         if isinstance(key, bool):
             return "true" if key else "false"
         return str(key)
@@ -144,7 +148,7 @@ class _Composer:
         value = self._plain(text, span)
         kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
         if not isinstance(value, kinds.get(tag.removeprefix(_TAG), (type(None),))):
-            raise Unreadable(f"{text[:40]} is not of the type that its tag says", span[0])
+            raise UnreadableError(f"{text[:40]} is not of the type that its tag says", span[0])
         return value
 
     def _plain(self, text: str, span: tuple[int, int]) -> Scalar:

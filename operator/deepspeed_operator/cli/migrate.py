@@ -17,7 +17,7 @@ from deepspeed_operator.cli.sources import STDIN, Content, content_of, read, sou
 from deepspeed_operator.cli.validate import reports_of
 from deepspeed_operator.dsconfig.changes import LONG_AGO
 from deepspeed_operator.dsconfig.migration import OLDEST, Kind, Step
-from deepspeed_operator.dsconfig.tree import Unreadable
+from deepspeed_operator.dsconfig.tree import UnreadableError
 from deepspeed_operator.dsconfig.versions import SUPPORTED, numbers_of
 from deepspeed_operator.dsconfig.wording import plural
 
@@ -104,7 +104,7 @@ def _senseless(file: str, old: str | None, new: str, write: bool) -> str | None:
 def _read(file: str) -> Content | None:
     try:
         return read(file)
-    except Unreadable as error:
+    except UnreadableError as error:
         print(*failure_lines(failed(file, error)), sep="\n")
         return None
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from deepspeed_operator.dsconfig.hjson import parse_hjson
-from deepspeed_operator.dsconfig.tree import Document, Node, ObjectMember, Text, Unreadable, located, path_at
+from deepspeed_operator.dsconfig.tree import Document, Node, ObjectMember, Text, UnreadableError, located, path_at
 
 Span = tuple[int, int]
 
@@ -58,7 +58,7 @@ def embed(text: Text, holder: ObjectMember) -> Embedded:
     content = holder.node.value if isinstance(holder.node.value, str) else ""
     try:
         return Embedded(text, holder, content, parse_hjson(content))
-    except Unreadable:
+    except UnreadableError:
         return Embedded(text, holder, content, None)
 
 

@@ -26,7 +26,7 @@ from deepspeed_operator.cli.rewriting import with_values
 from deepspeed_operator.cli.show import error_lines, failure_lines
 from deepspeed_operator.cli.sources import STDIN, Content, Item, read, values
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
-from deepspeed_operator.dsconfig.tree import Unreadable
+from deepspeed_operator.dsconfig.tree import UnreadableError
 from deepspeed_operator.dsconfig.versions import judge_of
 from deepspeed_operator.job.precision import Precision, decided, undecided
 from deepspeed_operator.job.provenance import Fact, Source
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         return UNREADABLE
     try:
         content = read(arguments.file)
-    except Unreadable as error:
+    except UnreadableError as error:
         print(*failure_lines(failed(arguments.file, error)), sep="\n", file=sys.stderr)
         return UNREADABLE
     if not content.items:
@@ -216,7 +216,7 @@ def _apply(arguments: argparse.Namespace, content: Content, planned: list[Planne
     change = found[0].offers[number - 1].change
     try:
         text = with_values(content, found[0].job.index, change.values)
-    except (CannotEditError, Unreadable) as error:
+    except (CannotEditError, UnreadableError) as error:
         print(f"dsjob plan: {error}", file=sys.stderr)
         return UNREADABLE
     if arguments.in_place and arguments.file != STDIN:

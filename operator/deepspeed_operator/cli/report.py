@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.status import Batch, Finding, Level, World
 from deepspeed_operator.cli.places import Span, span_at
-from deepspeed_operator.cli.sources import Item, PlacedUnreadable, SourceText
+from deepspeed_operator.cli.sources import Item, PlacedError, SourceText
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
-from deepspeed_operator.dsconfig.tree import Problem, Unreadable, path_at
+from deepspeed_operator.dsconfig.tree import Problem, UnreadableError, path_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class InputFailure:
     position: int | None = None
 
 
-def failed(name: str, error: Unreadable) -> InputFailure:
+def failed(name: str, error: UnreadableError) -> InputFailure:
     """Return why the file of this name is no configuration."""
-    source = error.source if isinstance(error, PlacedUnreadable) else None
+    source = error.source if isinstance(error, PlacedError) else None
     return InputFailure(name, error.message, error.fix, source, error.position)
 
 

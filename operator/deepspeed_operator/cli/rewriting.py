@@ -10,7 +10,7 @@ from deepspeed_operator.cli.places import Embedded, embed
 from deepspeed_operator.cli.sources import Content, Format, Item, content_of, data_of, source_of, values
 from deepspeed_operator.dsconfig.mended import mended
 from deepspeed_operator.dsconfig.migration import Config, Edit, Path, Put, Step, edited, steps
-from deepspeed_operator.dsconfig.tree import Unreadable, plain
+from deepspeed_operator.dsconfig.tree import UnreadableError, plain
 from deepspeed_operator.dsconfig.versions import numbers_of
 
 
@@ -95,7 +95,7 @@ def _rewrite(
         config = place.config(text)
         found = (*steps(config, old, new), *mended(config, old, new))
         changed = _changed(text, place, config, tuple(_edits(found, keep_defaults)))
-    except (CannotEditError, Unreadable) as error:
+    except (CannotEditError, UnreadableError) as error:
         return text, Rewritten(title, old, found, str(error))
     return changed, Rewritten(title, old, found)
 

@@ -24,7 +24,7 @@ from deepspeed_operator.cli.report import Options, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines
 from deepspeed_operator.cli.sources import Content, Item, data_of, read, values
 from deepspeed_operator.cli.training import train
-from deepspeed_operator.dsconfig.tree import Unreadable
+from deepspeed_operator.dsconfig.tree import UnreadableError
 from deepspeed_operator.dsconfig.versions import numbers_of
 from deepspeed_operator.job.accelerators import NVIDIA_GPU, accelerator_of
 from deepspeed_operator.reconcile.admission.judge import Judgement
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _content(name: str) -> Content:
     try:
         return read(name)
-    except Unreadable as error:
+    except UnreadableError as error:
         raise UnfitError("\n".join(failure_lines(failed(name, error)))) from None
 
 

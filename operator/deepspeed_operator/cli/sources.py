@@ -11,7 +11,7 @@ from typing import Any, Final
 from deepspeed_operator.api.names import GROUP, KIND
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.hjson import parse_hjson
-from deepspeed_operator.dsconfig.tree import Document, Node, Problem, Problems, Text, Unreadable, plain
+from deepspeed_operator.dsconfig.tree import Document, Node, Problem, Problems, Text, UnreadableError, plain
 
 STDIN: Final = "-"
 _WRITE: Final = "Write a DeepSpeedJob or a configuration."
@@ -76,15 +76,15 @@ def without_others(content: Content) -> Content:
 
 
 def read(name: str) -> Content:
-    """Read a file, or standard input for `-`; raise Unreadable where it is neither job nor configuration."""
+    """Read a file, or standard input for `-`; raise UnreadableError where it is neither job nor configuration."""
     data = _bytes(name)
     if len(data) > _LARGEST:
-        raise Unreadable(f"larger than {_LARGEST // 2**20} MiB", fix="Name a job or a configuration.")
+        raise UnreadableError(f"larger than {_LARGEST // 2**20} MiB", fix="Name a job or a configuration.")
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         message = f"not UTF-8: byte {error.start} is {data[error.start]:#04x}"
-        raise Unreadable(message, fix="Save it as UTF-8.") from None
+        raise UnreadableError(message, fix="Save it as UTF-8.") from None
     return content_of(source_of(name, text))
 
 
@@ -103,17 +103,17 @@ def source_of(name: str, text: str) -> SourceText:
 def content_of(source: SourceText) -> Content:
     """Sort the documents of a source."""
     if not source.text.content.strip():
-        raise PlacedUnreadable(source, Unreadable("the file is empty", fix=_WRITE))
+        raise PlacedError(source, UnreadableError("the file is empty", fix=_WRITE))
     try:
         documents = _documents(source)
-    except Unreadable as error:
-        raise PlacedUnreadable(source, error) from None
+    except UnreadableError as error:
+        raise PlacedError(source, error) from None
     content = Content(source)
     for document in documents:
         for single in _listed(document):
             _sort(content, single)
     if not content.items and not content.others and not content.config_maps:
-        raise PlacedUnreadable(source, Unreadable("there is no document in the file", fix=_WRITE))
+        raise PlacedError(source, UnreadableError("there is no document in the file", fix=_WRITE))
     return content
 
 
@@ -126,10 +126,10 @@ def _documents(source: SourceText) -> list[Document]:
     return list(parse_yaml(source.text.content))
 
 
-class PlacedUnreadable(Unreadable):
-    """An Unreadable whose position is one in this source."""
+class PlacedError(UnreadableError):
+    """An UnreadableError whose position is one in this source."""
 
-    def __init__(self, source: SourceText, error: Unreadable) -> None:
+    def __init__(self, source: SourceText, error: UnreadableError) -> None:
         super().__init__(error.message, error.position, error.fix)
         self.source = source
 
@@ -137,13 +137,13 @@ class PlacedUnreadable(Unreadable):
 def _bytes(name: str) -> bytes:
     if name == STDIN:
         if sys.stdin is None:
-            raise Unreadable("standard input is closed")
+            raise UnreadableError("standard input is closed")
         return sys.stdin.buffer.read(_LARGEST + 1)
     try:
         with Path(name).open("rb") as file:
             return file.read(_LARGEST + 1)
     except OSError as error:
-        raise Unreadable(error.strerror or str(error), fix="Name a file that can be read, or -.") from None
+        raise UnreadableError(error.strerror or str(error), fix="Name a file that can be read, or -.") from None
 
 
 def _listed(document: Document) -> Iterator[Document]:
@@ -167,7 +167,7 @@ def _sort(content: Content, document: Document) -> None:
             return
         what = "a list" if root.items is not None else "a single value"
         message = f"the document is {what}, not a DeepSpeedJob or a configuration"
-        raise PlacedUnreadable(content.source, Unreadable(message, root.start, "Begin with { and end with }."))
+        raise PlacedError(content.source, UnreadableError(message, root.start, "Begin with { and end with }."))
     kind, version = _word(root.members, "kind"), _word(root.members, "apiVersion")
     if kind == "ConfigMap" and version == "v1":
         metadata = _members(root, "metadata")

@@ -12,7 +12,7 @@ from deepspeed_operator.cli.records import record
 from deepspeed_operator.cli.report import InputFailure, Options, Report, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
 from deepspeed_operator.cli.sources import Content, Item, files_in, read, without_others
-from deepspeed_operator.dsconfig.tree import Unreadable
+from deepspeed_operator.dsconfig.tree import UnreadableError
 from deepspeed_operator.job.accelerators import ACCELERATORS, CPU
 
 FINE, WITH_ERRORS, UNREADABLE = 0, 1, 2
@@ -95,7 +95,7 @@ def examined(names: list[str], options: Options) -> tuple[list[Report], list[Inp
     for file, is_named in named.items():
         try:
             content = read(file)
-        except Unreadable as error:
+        except UnreadableError as error:
             failures.append(failed(file, error))
         else:
             contents.append(content if is_named else without_others(content))

@@ -6,7 +6,7 @@ That package is quadratic on some texts, recurses without a limit and forgets wh
 import re
 from typing import Final, NoReturn
 
-from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Node, ObjectMember, Problems, Scalar, Unreadable
+from deepspeed_operator.dsconfig.tree import DEEPEST, Document, Node, ObjectMember, Problems, Scalar, UnreadableError
 from deepspeed_operator.dsconfig.wording import quoted
 
 _SPACE: Final = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*|//[^\r\n]*|/\*(?s:.)*?\*/)*+")
@@ -26,26 +26,28 @@ _PLAIN: Final = "Check quotes, commas and brackets."
 
 
 def parse_hjson(text: str) -> Document:
-    """Return the document, or raise Unreadable."""
+    """Return the document, or raise UnreadableError."""
     parser = _Parser(text)
     try:
         return parser.document()
-    except Unreadable:
+    except UnreadableError:
         if parser.swallowed is None:
             raise
         # The parser fails lines later: the cause is the word that it took for text, with the bracket after it.
         raise _not_a_value(text, parser.swallowed) from None
 
 
-def _not_a_value(text: str, position: int) -> Unreadable:
+def _not_a_value(text: str, position: int) -> UnreadableError:
     found = _WORD.match(text, position)
     word = found.group() if found is not None else ""
     if word in _NOT_NUMBERS:
-        return Unreadable(f"{word} is not a number that JSON or DeepSpeed knows", position, "Write a finite number.")
+        return UnreadableError(
+            f"{word} is not a number that JSON or DeepSpeed knows", position, "Write a finite number."
+        )
     if word in PYTHONIC:
-        return Unreadable(f"{word} is Python, not JSON", position, f"Write {PYTHONIC[word]}.")
+        return UnreadableError(f"{word} is Python, not JSON", position, f"Write {PYTHONIC[word]}.")
     message = f"{quoted(word)} has no quotes, so that it goes on to the end of the line, with the bracket in it"
-    return Unreadable(message, position, f"Write {quoted(word)}.")
+    return UnreadableError(message, position, f"Write {quoted(word)}.")
 
 
 class _Parser:
@@ -65,17 +67,17 @@ class _Parser:
         else:
             root = self._root_without_braces(begin)
         if self._skip() < len(self.text):
-            raise Unreadable("there is more text after the end of the configuration", self.at, _PLAIN)
+            raise UnreadableError("there is more text after the end of the configuration", self.at, _PLAIN)
         return Document(root, self.problems)
 
     def _root_without_braces(self, begin: int) -> Node:
         try:
             return self._object(begin, 1, braces=False)
-        except Unreadable as error:
+        except UnreadableError as error:
             self.at, self.problems = begin, Problems()
             try:
                 node = self._value(1)
-            except Unreadable:
+            except UnreadableError:
                 raise error from None
             if self._skip() < len(self.text) or isinstance(node.value, str):
                 raise error from None
@@ -94,12 +96,12 @@ class _Parser:
         return self.text[self.at : self.at + 1]
 
     def _fail(self, message: str, position: int) -> NoReturn:
-        raise Unreadable(message, position, _PLAIN)
+        raise UnreadableError(message, position, _PLAIN)
 
     def _value(self, depth: int) -> Node:
         begin, character = self.at, self._peek()
         if depth > DEEPEST:
-            raise Unreadable("nested too deeply to be a DeepSpeed configuration", begin, "Check its brackets.")
+            raise UnreadableError("nested too deeply to be a DeepSpeed configuration", begin, "Check its brackets.")
         if character == "{":
             self.at += 1
             return self._object(begin, depth, braces=True)

@@ -81,13 +81,11 @@ class ConfigJudgement:
         return tuple(finding for finding in self.findings if finding.level is Level.ERROR)
 
 
-def judge(
-    config: Mapping[str, Any] | None, circumstances: JudgementContext, where: str = "spec.dsConfig"
-) -> ConfigJudgement:
+def judge(config: Mapping[str, Any] | None, context: JudgementContext, where: str = "spec.dsConfig") -> ConfigJudgement:
     """Judge a configuration; `where` is the path of its source in the job. None: the program builds it in code."""
     if config is None:
         return ConfigJudgement(None, ())
-    verdict = validate(config, circumstances)
+    verdict = validate(config, context)
     divided = {"data_parallel_ranks": verdict.division.divisor, "samples_per_step": verdict.samples_per_step}
     return ConfigJudgement(
         batch=verdict.batch.model_copy(update=divided) if verdict.batch is not None else None,
@@ -97,19 +95,19 @@ def judge(
     )
 
 
-def validate(config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
+def validate(config: Mapping[str, Any], context: JudgementContext) -> VersionVerdict:
     """Say everything there is to say about a configuration, the gravest first."""
-    if circumstances.world is None:
-        return _in_any_world(config, circumstances)
-    judge_version = judge_of(circumstances.version) if circumstances.version else None
+    if context.world is None:
+        return _in_any_world(config, context)
+    judge_version = judge_of(context.version) if context.version else None
     if judge_version is None:
-        return _by_all(config, circumstances)
-    verdict = _as_meant(schema_of(judge_version.version), config, circumstances)
+        return _by_all(config, context)
+    verdict = _as_meant(schema_of(judge_version.version), config, context)
     if not judge_version.remark:
         return verdict
     fix = "Compare the release notes of the two, or use a version that is known here."
     remark = advice((), Code.JUDGED_AS, judge_version.remark, fix)
-    return _with(verdict, (*verdict.notes, remark, *_since(config, judge_version.version, circumstances.version)))
+    return _with(verdict, (*verdict.notes, remark, *_since(config, judge_version.version, context.version)))
 
 
 def _since(config: Mapping[str, Any], judged_as: str, declared: str | None) -> Iterator[Note]:
@@ -122,51 +120,51 @@ def _since(config: Mapping[str, Any], judged_as: str, declared: str | None) -> I
             yield advice(path, Code.CHANGED_DEFAULT, f"since DeepSpeed {step.since}, {step.message}", step.fix)
 
 
-def _as_meant(schema: Schema, config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
+def _as_meant(schema: Schema, config: Mapping[str, Any], context: JudgementContext) -> VersionVerdict:
     """Judge by one version's schema; beside an error about a misspelt key, all else as if it were spelt right."""
-    verdict = validate_for(schema, config, circumstances)
+    verdict = validate_for(schema, config, context)
     errors = [note for note in verdict.notes if note.code is Code.MISSPELT_KEY]
     if not errors:
         return verdict
     names = {note.path[0]: misspelt(schema, config, str(note.path[0])) or "" for note in errors}
     spelt = {names.get(key, key): value for key, value in config.items()}
-    rest = validate_for(schema, spelt, circumstances)
+    rest = validate_for(schema, spelt, context)
     # What is wrong below the right name has no place in the text yet.
     beside = (note for note in rest.notes if note.path[:1] not in {(name,) for name in names.values()})
     return _with(rest, (*errors, *beside))
 
 
-def validate_for(schema: Schema, config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
+def validate_for(schema: Schema, config: Mapping[str, Any], context: JudgementContext) -> VersionVerdict:
     """Judge by one version's schema, in a world that is known."""
-    assert circumstances.world is not None, "validate() asks several worlds instead"
+    assert context.world is not None, "validate() asks several worlds instead"
     reading = Reading(schema, config)
-    division = divide(schema, config, circumstances.world, circumstances.parallelism)
+    division = divide(schema, config, context.world, context.parallelism)
     derived = _batch(schema, config, division)
-    if "pipeline" in config and circumstances.parallelism.pipeline is None:
+    if "pipeline" in config and context.parallelism.pipeline is None:
         derived = replace(derived, notes=[_of_a_pipeline(note) for note in derived.notes])
     setup = Setup(
         schema=schema,
         config=config,
         models=reading.models,
         division=division,
-        world=circumstances.world,
-        accelerator=circumstances.accelerator,
-        integration=circumstances.integration,
-        declared=numbers_of(circumstances.version) if circumstances.version else None,
+        world=context.world,
+        accelerator=context.accelerator,
+        integration=context.integration,
+        declared=numbers_of(context.version) if context.version else None,
     )
     autos = auto_paths(config)
     notes = [*reading.notes, *division.notes, *derived.notes, *combination_notes(setup)]
     notes += [*engine_notes(setup), *ignored_notes(setup, derived.batch, bool(autos))]
     accumulation = derived.batch.accumulation if derived.batch is not None else None
-    notes += [*auto_notes(autos, circumstances.integration), *advice_notes(setup, accumulation)]
+    notes += [*auto_notes(autos, context.integration), *advice_notes(setup, accumulation)]
     notes += [*credential_notes(config), *wrong_result_notes(RunCase(setup, accumulation, bool(autos)))]
     return _with(VersionVerdict((), derived.batch, division, schema.version), _unrepeated(notes))
 
 
-def _in_any_world(config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
+def _in_any_world(config: Mapping[str, Any], context: JudgementContext) -> VersionVerdict:
     """Say what holds whatever the world: in that of one rank, and in those that the configuration's sizes fit into."""
-    sizes = worlds(config, circumstances.parallelism)
-    verdicts = [validate(config, replace(circumstances, world=size)) for size in sizes]
+    sizes = worlds(config, context.parallelism)
+    verdicts = [validate(config, replace(context, world=size)) for size in sizes]
     places = [{(note.path, note.code, note.level) for note in each.notes} for each in verdicts]
     common = places[0].intersection(*places[1:])
     notes = (note for note in verdicts[0].notes if (note.path, note.code, note.level) in common)
@@ -191,9 +189,9 @@ def _of_a_pipeline(note: Note) -> Note:
     return replace(note, fix=note.fix + hint) if note.code is Code.BATCH_SIZE else note
 
 
-def _by_all(config: Mapping[str, Any], circumstances: JudgementContext) -> VersionVerdict:
+def _by_all(config: Mapping[str, Any], context: JudgementContext) -> VersionVerdict:
     """Without a version: what all refuse is an error; what some refuse is a warning that names them."""
-    verdicts = [_as_meant(schema_of(version), config, circumstances) for version in reversed(SUPPORTED)]
+    verdicts = [_as_meant(schema_of(version), config, context) for version in reversed(SUPPORTED)]
     newest = verdicts[0]
     saying: dict[tuple[object, ...], tuple[Note, set[str]]] = {}
     for verdict in verdicts:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from deepspeed_operator.api.finding import Code, advice, error, warning
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.dsconfig.hjson import PYTHONIC, parse_hjson
-from deepspeed_operator.dsconfig.tree import Document, Problem, Text, Unreadable, path_at, plain
+from deepspeed_operator.dsconfig.tree import Document, Problem, Text, UnreadableError, path_at, plain
 
 Config = dict[str, Any]
 _OTHERS: Final = "Hugging Face Trainer, Accelerate and Lightning"
@@ -17,7 +17,7 @@ def parse_config(text: str, where: str = "spec.dsConfigFrom") -> Config | list[F
     lines = Text(text)
     try:
         document = parse_hjson(text)
-    except Unreadable as problem:
+    except UnreadableError as problem:
         position = f", {_at(lines, problem.position)}" if problem.position is not None else ""
         return [error(where, Code.INVALID_TEXT, f"cannot be read as JSON: {problem.message}{position}.", problem.fix)]
     if not text.strip():

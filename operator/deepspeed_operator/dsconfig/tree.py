@@ -17,7 +17,7 @@ DEEPEST: Final = 100
 Scalar = str | int | float | bool | None
 
 
-class Unreadable(ValueError):  # noqa: N818 -- it says what is the case with a document
+class UnreadableError(ValueError):
     """The text is no document of its format; `position` is where that shows."""
 
     def __init__(self, message: str, position: int | None = None, fix: str = "") -> None:

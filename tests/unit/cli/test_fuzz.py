@@ -8,7 +8,7 @@ import pytest
 from deepspeed_operator.cli.records import record
 from deepspeed_operator.cli.report import InputFailure, Options
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line
-from deepspeed_operator.cli.sources import PlacedUnreadable, content_of, source_of
+from deepspeed_operator.cli.sources import PlacedError, content_of, source_of
 from deepspeed_operator.cli.validate import reports_of
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ def test_damaged_files(name: str) -> None:
         source = source_of(name, mutated(TEXTS[name], draw).encode(errors="replace").decode())
         try:
             reports, failures = reports_of([content_of(source)], Options(nodes=2)), []
-        except PlacedUnreadable as error:
+        except PlacedError as error:
             reports, failures = [], [InputFailure(name, error.message, error.fix, error.source, error.position)]
         lines = [line for report in reports for line in report_lines(report)]
         lines += [line for failure in failures for line in failure_lines(failure)]

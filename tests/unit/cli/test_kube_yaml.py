@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.cli.kube_yaml import parse_yaml
-from deepspeed_operator.dsconfig.tree import Unreadable, located, plain
+from deepspeed_operator.dsconfig.tree import UnreadableError, located, plain
 
 
 def read(text: str) -> Any:
@@ -125,7 +125,7 @@ BOMB = "a: &a [1]\n" + "".join(
     ids=lambda value: str(value)[:20],
 )  # fmt: skip
 def test_what_is_no_document_is_refused(text: str, message: str) -> None:
-    with pytest.raises(Unreadable, match=message.replace("*", r"\*")):
+    with pytest.raises(UnreadableError, match=message.replace("*", r"\*")):
         list(parse_yaml(text))
 
 

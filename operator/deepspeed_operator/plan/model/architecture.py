@@ -163,11 +163,6 @@ def declared(parameters: int) -> Model:
     return Model(parameters, (), None, (Fact("parameters", parameters, Source.DECLARED),))
 
 
-def of_modules(modules: tuple[Module, ...]) -> Model:
-    """Return a model whose modules are known one by one."""
-    return Model(total(modules), modules, None, (Fact("parameters", total(modules), Source.DECLARED),))
-
-
 def total(modules: Iterable[Module]) -> int:
     """Count parameters; a tied one counts once."""
     return sum({tensor.name: tensor.elements for module in modules for tensor in module}.values())

@@ -47,13 +47,6 @@ class Traffic:
             totals[term.collective] += term.payload
         return dict(totals)
 
-    def payload_by_size(self) -> dict[tuple[str, int], int]:
-        """Return the payload of each collective and number of ranks."""
-        totals: Counter[tuple[str, int]] = Counter()
-        for term in self.terms:
-            totals[term.collective, term.group.ranks] += term.payload
-        return dict(totals)
-
     @property
     def wire(self) -> float:
         """Bytes that pass each way through a rank's link, inside its node or out of it."""

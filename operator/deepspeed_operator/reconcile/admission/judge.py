@@ -69,8 +69,8 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
     version = declared_version(spec, installation)
     # Who starts the ranks may bring the framework: accelerate launch and llamafactory-cli do.
     integration = framework or (False if spec.training.launcher is Launcher.RANKS else None)
-    circumstances = JudgementContext(world.size, version, accelerator, declared_parallelism(spec), integration)
-    judged = _judged(source, circumstances, path)
+    context = JudgementContext(world.size, version, accelerator, declared_parallelism(spec), integration)
+    judged = _judged(source, context, path)
     world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
     form = format_findings(source.text, path, framework=framework) if source is not None else []
     reason = Reason.INVALID_CONFIG if judged.errors else Reason.FILES_NOT_FOUND if absent else Reason.INVALID_SPEC
@@ -104,8 +104,8 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
 
 # The jobs of a sweep often have one configuration, and each is judged before and after its pod is tried.
 @lru_cache(maxsize=128)
-def _judged(source: Configuration | None, circumstances: JudgementContext, where: str) -> ConfigJudgement:
-    return judge_configuration(source.values if source is not None else None, circumstances, where)
+def _judged(source: Configuration | None, context: JudgementContext, where: str) -> ConfigJudgement:
+    return judge_configuration(source.values if source is not None else None, context, where)
 
 
 def _judgement(

@@ -10,10 +10,11 @@ from deepspeed_operator.dsconfig.parallelism import ParallelDegrees, divide
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.plan.engine.gathers import Again, Limits, gathered, live, persistent
 from deepspeed_operator.plan.engine.reading import setup_of
-from deepspeed_operator.plan.model.architecture import Model, Tensor, UnknownModelError, declared, of_modules
+from deepspeed_operator.plan.model.architecture import Model, Tensor, UnknownModelError, declared
 from deepspeed_operator.plan.model.declared import model_of
 from deepspeed_operator.plan.model.hugging_face import from_hugging_face
 from deepspeed_operator.plan.traffic.communication import Traffic, communication
+from tests.models import of_modules, payload_by_size
 
 LLAMA_7B: dict[str, Any] = {
     "model_type": "llama",
@@ -186,7 +187,7 @@ def test_copies_near_by_leave_one_gather_a_step_to_the_network() -> None:
 
     def gathers(size: int) -> dict[tuple[str, int], int]:
         config = {**BF16, "zero_optimization": {**zero, "zero_hpz_partition_size": size}}
-        found = communication(setup_of(config, 8, "0.19.8"), model, 4, slots=4).payload_by_size()
+        found = payload_by_size(communication(setup_of(config, 8, "0.19.8"), model, 4, slots=4))
         return {key: value // 1_600_000 for key, value in found.items()}
 
     assert gathers(1) == {("all-gather", 8): 8, ("reduce-scatter", 8): 4}
