@@ -188,6 +188,7 @@ def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Plann
         limit=pod_limit(spec) if spec is not None else None,
         is_frameworks=batch.is_frameworks,
         undecided=left if chosen is None else (),
+        peak=ranks.device.flops if ranks.device is not None else None,
     )
     return Planned(job)
 
@@ -214,8 +215,10 @@ def _apply(arguments: argparse.Namespace, content: Content, planned: list[Planne
         return NOT_PLANNED
     number: int = arguments.apply
     change = found[0].offers[number - 1].change
+    if change.script.words:
+        print(f"dsjob plan: in the script: {' and '.join(change.script.words)}", file=sys.stderr)
     try:
-        text = with_values(content, found[0].job.index, change.values)
+        text = with_values(content, found[0].job.index, change.values, change.script.facts)
     except (CannotEditError, UnreadableError) as error:
         print(f"dsjob plan: {error}", file=sys.stderr)
         return UNREADABLE

@@ -1,18 +1,21 @@
 """What `dsjob plan` found, for people."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from deepspeed_operator.api.facts import Quantization
 from deepspeed_operator.cli.paint import painted
+from deepspeed_operator.cli.plan_answer import answer_lines, micro_batch_lines, span, written
+from deepspeed_operator.cli.plan_words import DOUBTS, gib, needed, speed, word
 from deepspeed_operator.cli.planned import Estimate, Offer, Planned
 from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.wording import plural
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.job.units import GIB
-from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Plan, Speedups
-from deepspeed_operator.plan.advice.candidates import Change
-from deepspeed_operator.plan.memory.fit import ERROR, Fit
+from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Speedups
+from deepspeed_operator.plan.advice.script import INT8_AT_STAGE_3, NF4_AT_STAGE_3
+from deepspeed_operator.plan.memory.fit import Fit
+from deepspeed_operator.plan.time.costs import TUNED, UTILIZATION
 from deepspeed_operator.plan.traffic.collectives import Term
 from deepspeed_operator.plan.traffic.unproven import PROVEN_VERSIONS
 
@@ -31,7 +34,11 @@ def lines(planned: Planned) -> Iterator[str]:
     version = judge if job.version in (None, judge) else f"{job.version}, judged as {judge}"
     ranks = f"{job.world.nodes} × {plural(job.world.slots_per_node, 'rank')}, DeepSpeed {version}"
     batch = f"micro batch {now.micro}, accumulation {now.accumulation}, {now.samples} samples a step"
-    yield f"{painted(job.name, bold=True)}: {ranks}, ZeRO stage {now.setup.stage}, {batch}"
+    yield from answer_lines(planned)
+    yield from _stage_lines(planned)
+    yield from micro_batch_lines(planned)
+    yield from _advice_lines(planned)
+    yield f"As written: {ranks}, ZeRO stage {now.setup.stage}, {batch}"
     for source in Source:
         facts = [f"{fact.name} {_written(fact)}" for fact in job.facts if fact.source is source]
         if facts:
@@ -40,10 +47,8 @@ def lines(planned: Planned) -> Iterator[str]:
     yield from _memory_lines(planned)
     yield _pod_line(planned)
     yield from _time_lines(planned)
-    yield from _stage_lines(planned)
     if planned.shares is not None:
         yield _share_line(planned.shares, planned)
-    yield from _advice_lines(planned)
 
 
 def _traffic_lines(planned: Planned) -> Iterator[str]:
@@ -64,23 +69,23 @@ def _where(term: Term) -> str:
 
 def _memory_lines(planned: Planned) -> Iterator[str]:
     memory, fit = planned.now.plan.memory, planned.now.fit
-    phases = ", ".join(f"{phase.name} {_gib(phase.size)}" for phase in memory.phases)
-    yield f"Memory of a GPU: {_needed(planned, planned.now)}, most in the {memory.peak.name}"
+    phases = ", ".join(f"{phase.name} {gib(phase.size)}" for phase in memory.phases)
+    yield f"Memory of a GPU: {needed(planned, planned.now)}, most in the {memory.peak.name}"
     yield f"  peaks: {phases}"
     items = [item for item in (*memory.items, memory.outside) if item.size > _SMALL]
-    yield f"  there: {', '.join(f'{item.what} {_gib(item.size)}' for item in items)}"
+    yield f"  there: {', '.join(f'{item.what} {gib(item.size)}' for item in items)}"
     if fit is None:
         yield f"  fits: unknown, since the memory of {planned.job.device} is not known: write spec.gpuMemory"
     else:
         words = {Fit.YES: painted("yes", "green"), Fit.NO: painted("no", "red"), Fit.UNKNOWN: "unknown"}[fit.fit]
-        yield f"  fits into {_gib(fit.capacity)} ({fit.source}): {words}{': ' if fit.open else ''}{'; '.join(fit.open)}"
+        yield f"  fits into {gib(fit.capacity)} ({fit.source}): {words}{': ' if fit.open else ''}{'; '.join(fit.open)}"
 
 
 def _pod_line(planned: Planned) -> str:
-    items = [f"{item.what} {_gib(item.size)}" for item in planned.now.pod if item.size > _SMALL]
+    items = [f"{item.what} {gib(item.size)}" for item in planned.now.pod if item.size > _SMALL]
     limit = planned.job.limit
-    of_limit = f" of its limit of {_gib(limit)}" if limit is not None else ""
-    words = f"{_gib(planned.now.pod_size)}{of_limit}{_beyond(planned, planned.now)}"
+    of_limit = f" of its limit of {gib(limit)}" if limit is not None else ""
+    words = f"{gib(planned.now.pod_size)}{of_limit}{_beyond(planned, planned.now)}"
     return f"Memory of a pod: {words}, without data loaders and /dev/shm: {', '.join(items)}"
 
 
@@ -94,8 +99,7 @@ def _time_lines(planned: Planned) -> Iterator[str]:
     if time is None or rate is None:
         yield f"Time of a step: unknown: {_why_no_time(planned)}"
         return
-    sign = f"{time.sign} " if time.sign else ""
-    yield f"Time of a step: {sign}{time.seconds:.3g} s, {_rate(now)}"
+    yield f"Time of a step: {span(time.least, time.seconds)} s, {speed(now)}{_assumption(planned)}"
     parts = {
         "computing": time.compute,
         "network": time.communication,
@@ -106,17 +110,18 @@ def _time_lines(planned: Planned) -> Iterator[str]:
     for name, seconds in parts.items():
         filled = round(seconds / time.seconds * _BAR)
         yield f"  {name:<{width}} {'█' * filled}{'·' * (_BAR - filled)} {seconds / time.seconds:4.0%}  {seconds:.3g} s"
-    if time.caveat:
-        yield f"  {time.sign}: {time.caveat}"
+    if time.hidden:
+        yield f"  {time.hidden_by} up to {time.hidden:.3g} s of the network: which of both is not known"
+    if time.unproven:
+        yield f"  not counted: {', '.join(time.unproven)}"
 
 
-_RATE_SIGNS: Final = {"≥": "≤ ", "≤": "≥ ", "≈": "≈ ", "": ""}
-
-
-def _rate(plan: Plan) -> str:
-    """Samples a second; empty where no time is known."""
-    rate = plan.samples_per_second
-    return "" if plan.time is None or rate is None else f"{_RATE_SIGNS[plan.time.sign]}{rate:.3g} samples/s"
+def _assumption(planned: Planned) -> str:
+    """Say what computing is told by where nobody measured it: a stack may be faster, or slower."""
+    share = next((fact.value for fact in planned.job.facts if fact.name == UTILIZATION), None)
+    if not isinstance(share, float):
+        return ""
+    return f", computing at {share:.0%} of the GPU's peak as plain PyTorch does; tuned stacks reach {TUNED:.0%}"
 
 
 def _why_no_time(planned: Planned) -> str:
@@ -131,14 +136,18 @@ def _stage_lines(planned: Planned) -> Iterator[str]:
     """The question that is asked most: which stage for this model, this GPU and this network?"""
     yield "Which ZeRO stage, at this batch"
     fastest, sure = _fastest(planned)
+    wide = max(len(word(each)) for each in planned.stages)
     for each in planned.stages:
         plan = each.plan
-        here = [f"{_rate(plan)}, network {plan.time.share:.0%}"] if plan.time and _rate(plan) else []
-        here += ["now"] if plan.setup.stage == planned.now.plan.setup.stage else []
+        here = [f"{speed(plan)}, network {plan.time.share:.0%}"] if plan.time and speed(plan) else []
+        here += ["as written"] if plan.setup.stage == planned.now.plan.setup.stage else []
         here += [f"the fastest that {'fits' if sure else 'may fit'}"] if each is fastest else []
-        yield f"  {plan.setup.stage}  {_needed(planned, each):>11}  {_word(each):<9}  {', '.join(here)}".rstrip()
-    words = {_word(each) for each in planned.stages}
-    yield from (f"  {word}: {meaning}" for word, meaning in _DOUBTS.items() if word in words)
+        yield f"  {plan.setup.stage}  {needed(planned, each):>11}  {word(each):<{wide}}  {', '.join(here)}".rstrip()
+    words = {word(each) for each in planned.stages}
+    yield from (f"  {word}: {meaning}" for word, meaning in DOUBTS.items() if word in words)
+    stored = planned.job.around.model.usage.quantized
+    if stored is not None:
+        yield f"  3: {INT8_AT_STAGE_3 if stored.name == Quantization.INT8 else NF4_AT_STAGE_3}"
 
 
 def _fastest(planned: Planned) -> tuple[Estimate | None, bool]:
@@ -152,20 +161,6 @@ def _fastest(planned: Planned) -> tuple[Estimate | None, bool]:
     fastest, _ = min(among, key=lambda pair: pair[1].seconds)
     hiding, _ = min(among, key=lambda pair: pair[1].least)
     return fastest if hiding is fastest else None, bool(sure)
-
-
-_DOUBTS: Final = {
-    "may fit": f"as predicted, or within the prediction's error of {ERROR:.0%}",
-    "unknown": "too large as predicted, and what is assumed could need less",
-}
-
-
-def _word(estimate: Estimate) -> str:
-    if estimate.fit is None:
-        return ""
-    if estimate.fits is Fit.UNKNOWN:
-        return "may fit" if estimate.may_fit else "unknown"
-    return "fits" if estimate.fits is Fit.YES else "too large"
 
 
 def _share_line(shares: Speedups, planned: Planned) -> str:
@@ -212,20 +207,18 @@ def _why_no_advice(planned: Planned) -> str:
 def _offered(planned: Planned, offer: Offer) -> str:
     estimate = offer.estimate
     gain = painted(f"×{offer.gain:.2f}", "green") if offer.gain is not None else "?"
-    words = [_rate(estimate.plan)] if _rate(estimate.plan) else []
-    words.append(_needed(planned, estimate))
-    words += [_word(estimate)] if estimate.fit is not None and estimate.fits is not Fit.YES else []
-    words += [f"pod {_gib(estimate.pod_size)}{_beyond(planned, estimate)}"] if _offloads(offer) else []
+    time = estimate.plan.time
+    without = f" without {', '.join(time.unproven)}" if time is not None and time.unproven else ""
+    words = [f"{speed(estimate.plan)}{without}"] if speed(estimate.plan) else []
+    words.append(needed(planned, estimate))
+    words += [word(estimate)] if estimate.fit is not None and estimate.fits is not Fit.YES else []
+    words += [f"pod {gib(estimate.pod_size)}{_beyond(planned, estimate)}"] if _offloads(offer) else []
     caveat = f" ({offer.change.caveat})" if offer.change.caveat else ""
-    return f"  {planned.number_of(offer)}. {gain}  {', '.join(words)}  {_values(offer.change)}{caveat}"
+    return f"  {planned.number_of(offer)}. {gain}  {', '.join(words)}  {written(offer.change)}{caveat}"
 
 
 def _offloads(offer: Offer) -> bool:
     return any("offloaded" in item.what for item in offer.estimate.pod)
-
-
-def _values(change: Change) -> str:
-    return ", ".join(f"{path}: {json.dumps(value)}" for path, value in change.values.items())
 
 
 def _table(title: str, rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
@@ -240,16 +233,7 @@ def _written(fact: Fact) -> str:
     return fact.value if isinstance(fact.value, str) else f"{fact.value:,}"
 
 
-def _needed(planned: Planned, estimate: Estimate) -> str:
-    at_least = "" if planned.counts_all_memory else "≥ "
-    return at_least + _gib(estimate.plan.memory.needed)
-
-
 def _gb(size: float) -> str:
     if not size:
         return "0 GB"
     return f"{size / _GB:,.2f} GB" if size >= _GB / 100 else f"{size / _MB:,.2f} MB"
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:,.1f} GiB"

@@ -35,6 +35,12 @@ def record(planned: Planned) -> dict[str, Any]:
         },
         "step": _of_time(now.time) if now.time else None,
         "samplesPerSecond": now.samples_per_second,
+        "answer": {
+            "number": planned.number_of(planned.answer.offer),
+            "stage": planned.answer.estimate.plan.setup.stage,
+            **_of_batch(planned.answer.estimate),
+        },
+        "microBatches": [_of_batch(each) for each in planned.answer.micro_batches],
         "stages": [{"stage": each.plan.setup.stage, **_of_estimate(each)} for each in planned.stages],
         "alternatives": [_of_offer(each) for each in planned.alternatives],
         "uncounted": list(planned.uncounted),
@@ -50,10 +56,16 @@ def record(planned: Planned) -> dict[str, Any]:
 def _of_offer(offer: Offer) -> dict[str, Any]:
     return {
         "change": dict(offer.change.values),
+        "script": list(offer.change.script.words),
         "gain": offer.gain,
         **_of_estimate(offer.estimate),
         "caveat": offer.change.caveat or None,
     }
+
+
+def _of_batch(estimate: Estimate) -> dict[str, Any]:
+    plan = estimate.plan
+    return {"microBatch": plan.micro, "accumulation": plan.accumulation, **_of_estimate(estimate)}
 
 
 def _of_estimate(estimate: Estimate) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """What `dsjob plan` finds of one job or configuration."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from deepspeed_operator.api.status import World
-from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO
+from deepspeed_operator.dsconfig.batch import ACCUMULATION, MICRO, TRAIN
 from deepspeed_operator.job.gpus import Gpus
 from deepspeed_operator.job.provenance import Fact
 from deepspeed_operator.plan.advice.alternatives import (
@@ -24,12 +24,13 @@ from deepspeed_operator.plan.advice.alternatives import (
     stages,
     too_large,
 )
-from deepspeed_operator.plan.advice.candidates import Change
+from deepspeed_operator.plan.advice.candidates import Change, changed
 from deepspeed_operator.plan.advice.smallest_change import Remedy, smallest_change
 from deepspeed_operator.plan.memory.case import Case, Missing, plan_memory
 from deepspeed_operator.plan.memory.fit import ERROR, Fit, MemoryFit, is_whole
 from deepspeed_operator.plan.memory.host import host_memory
 from deepspeed_operator.plan.memory.sizes import MemoryItem
+from deepspeed_operator.plan.model.architecture import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Job:
     `version`: the DeepSpeed that is declared, where one is; `gpus`: whose memory is known, `device`: by what name the
     ranks' GPU goes; `limit`: bytes that the trainer container may use, None where it is not limited; `is_frameworks`:
     whether a framework's arguments decide the batch sizes; `undecided`: the sections whose precision is assumed.
+    `peak`: what a GPU computes in 16 bits by its data sheet, a second; None where there is none.
     """
 
     index: int
@@ -55,6 +57,7 @@ class Job:
     limit: int | None = None
     is_frameworks: bool = False
     undecided: tuple[str, ...] = ()
+    peak: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,18 @@ class Offer:
     estimate: Estimate
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to train with: `offer`, None for what is written; `micro_batches`: the same with other ones."""
+
+    offer: Offer | None
+    estimate: Estimate
+    micro_batches: tuple[Estimate, ...]
+
+
+_MICRO_BATCHES: Final = (1, 2, 4, 8)
+
+
 @dataclass(frozen=True)
 class Planned:
     """A job with all that is said of it."""
@@ -106,10 +121,48 @@ class Planned:
         return tuple(self._estimate(plan) for plan in stages(self.job.config, self.now.plan, self.job.around))
 
     @cached_property
+    def answer(self) -> "Answer":
+        """The fastest change that fits and lets the model learn the same, else what is written."""
+        chosen = next((each for each in self.alternatives if self._answers(each)), None)
+        now = self.now
+        if chosen is None:
+            return Answer(None, now, tuple(self._micro_batches(Change({}, now.plan.micro, now.plan.accumulation))))
+        return Answer(chosen, chosen.estimate, tuple(self._micro_batches(chosen.change)))
+
+    def _answers(self, offer: Offer) -> bool:
+        estimate, change = offer.estimate, offer.change
+        if change.grows or estimate.pod_size > self.largest_pod or not estimate.may_fit:
+            return False
+        if self.is_too_large:
+            return True
+        return (
+            offer.gain is not None and not change.numeric and (estimate.fits is Fit.YES or self.now.fits is not Fit.YES)
+        )
+
+    def _micro_batches(self, change: Change) -> Iterator[Estimate]:
+        """Yield the same with other micro batches, at the same global batch where that divides it."""
+        samples, around = change.micro * change.accumulation, self.job.around
+        model = change.script.used(around.model)
+        config = {key: value for key, value in changed(self.job.config, change).items() if key != TRAIN}
+        for micro in sorted({*_MICRO_BATCHES, change.micro}):
+            steps = max(1, samples // micro)
+            sizes = {MICRO: micro, ACCUMULATION: steps}
+            yield self._estimate(plan_of({**config, **sizes}, micro, steps, replace(around, model=model)), model)
+
+    @cached_property
     def alternatives(self) -> tuple[Offer, ...]:
         """What is faster, or fits: first those that keep the global batch, in the pod's memory, and fit for sure."""
         found = [self._offer(each) for each in self._advice.alternatives]
+        if not self.is_too_large:
+            found = [each for each in found if not any(self._spares(each, other) for other in found)]
         return tuple(sorted(found, key=self._doubts))
+
+    def _spares(self, offer: Offer, other: Offer) -> bool:
+        """Whether a change of the configuration alone is as fast as one of the script, and fits as surely."""
+        if not offer.change.script.words or other.change.script.words or other.change.numeric:
+            return False
+        slower = offer.gain is not None and other.gain is not None and other.gain >= offer.gain
+        return slower and self._doubts(other) <= self._doubts(offer)
 
     @cached_property
     def numbers(self) -> Offer | None:
@@ -178,12 +231,14 @@ class Planned:
         return offer.change.grows, estimate.pod_size > self.largest_pod, estimate.fits is not Fit.YES
 
     def _offer(self, found: Alternative) -> Offer:
-        return Offer(found.change, found.gain, self._estimate(found.plan))
+        model = found.change.script.used(self.job.around.model)
+        return Offer(found.change, found.gain, self._estimate(found.plan, model))
 
-    def _estimate(self, plan: Plan) -> Estimate:
-        fit = plan_memory(self._case(plan), self.job.gpus)
+    def _estimate(self, plan: Plan, model: Model | None = None) -> Estimate:
+        model = model or self.job.around.model
+        fit = plan_memory(replace(self._case(plan), model=model), self.job.gpus)
         slots = self.job.world.slots_per_node
-        pod = host_memory(plan.setup, self.job.around.model, plan.micro, plan.accumulation, slots)
+        pod = host_memory(plan.setup, model, plan.micro, plan.accumulation, slots)
         return Estimate(plan, None if isinstance(fit, Missing) else fit, pod)
 
     def _case(self, plan: Plan) -> Case:

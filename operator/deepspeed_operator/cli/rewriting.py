@@ -65,14 +65,22 @@ def _obstacle(place: Place | None, old: str | None, new: str) -> str | None:
     return None
 
 
-def with_values(content: Content, index: int, values_at: Mapping[str, Any]) -> str:
-    """Return the file's text with values at dotted paths of its `index`th configuration."""
+def with_values(content: Content, index: int, values_at: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Return the file's text with values at dotted paths of its `index`th configuration, and facts of its spec.model.
+
+    Facts are left out where the file says nothing of the model.
+    """
     place = _place_of(content, content.items[index], _InDocument(content.source.name, index))
     if place is None:
         raise CannotEditError("its configuration is not in this file")
     text = content.source.text.content
     for path, value in values_at.items():
         text = _changed(text, place, place.config(text), (_put(place.config(text), path, value),))
+    model = _InDocument(content.source.name, index, ("spec", "model"))
+    if not object_at(values(content.items[index].root), *model.prefix):
+        return text
+    for name, value in facts.items():
+        text = _changed(text, model, model.config(text), (Put((name,), value),))
     return text
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
+from deepspeed_operator.api.facts import Quantization
+from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.advice import loses_gradients
 from deepspeed_operator.dsconfig.batch import ACCUMULATION
 from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
@@ -12,7 +14,14 @@ from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.dsconfig.wrong_results import WRONG_RESULTS
 from deepspeed_operator.job.provenance import Fact
-from deepspeed_operator.plan.advice.candidates import Change, changed, changes, divisions
+from deepspeed_operator.plan.advice.candidates import (
+    Change,
+    changed,
+    changes,
+    divisions,
+    with_offloads,
+    with_scripts,
+)
 from deepspeed_operator.plan.engine.gathers import computed_again
 from deepspeed_operator.plan.engine.partitioning import runs
 from deepspeed_operator.plan.engine.reading import setup_of
@@ -126,20 +135,44 @@ def advice(
 ) -> Advice:
     """Return what advise() does, and what keeps changes from being compared."""
     fits = not too_large(now, around)
-    looked_at: list[Alternative] = []
+    sizes = (now.micro, now.accumulation)
     every = among is None
     if among is None:
-        among = changes(now.setup, now.micro, now.accumulation, around.slots, around.costs.half)
-    for change in among:
-        plan = plan_of(changed(config, change), change.micro, change.accumulation, around)
-        if not too_large(plan, around):
-            looked_at.append(Alternative(change, plan, _gain(plan, now)))
-    worthwhile = [each for each in looked_at if _is_worthwhile(each, fits=fits)]
-    ranked = sorted(worthwhile, key=_rank)
-    found = tuple(each for each in _plainest(ranked) if _is_accepted(config, each.change, around))
+        among = (
+            *changes(now.setup, *sizes, around.slots, around.costs.half),
+            *with_scripts(now.setup, around.model, *sizes, around.slots),
+        )
+    looked_at = list(_looked_at(config, now, around, among))
+    found = _best(config, looked_at, around, fits=fits)
+    if every and not fits and all(each.change.numeric for each in found):
+        last = list(_looked_at(config, now, around, with_offloads(now.setup, around.model, *sizes)))
+        found += _best(config, last, around, fits=fits)
     if every and not fits and not found:
         found = tuple(islice(_divided(config, now, around), 1))
     return Advice(found, () if found else _uncounted(looked_at))
+
+
+def _looked_at(
+    config: Mapping[str, Any], now: Plan, around: Circumstances, among: Iterable[Change]
+) -> Iterator[Alternative]:
+    """Yield each change with what it comes to, but those that are too large."""
+    for change in among:
+        plan = _changed_plan(config, change, around)
+        if not too_large(plan, around):
+            yield Alternative(change, plan, _gain(plan, now))
+
+
+def _changed_plan(config: Mapping[str, Any], change: Change, around: Circumstances) -> Plan:
+    used = replace(around, model=change.script.used(around.model))
+    return plan_of(changed(config, change), change.micro, change.accumulation, used)
+
+
+def _best(
+    config: Mapping[str, Any], looked_at: Sequence[Alternative], around: Circumstances, *, fits: bool
+) -> tuple[Alternative, ...]:
+    worthwhile = [each for each in looked_at if _is_worthwhile(each, fits=fits)]
+    ranked = sorted(worthwhile, key=_rank)
+    return tuple(each for each in _plainest(ranked) if _is_accepted(config, each.change, around))
 
 
 def _divided(config: Mapping[str, Any], now: Plan, around: Circumstances) -> Iterator[Alternative]:
@@ -214,7 +247,7 @@ def alternative(config: Mapping[str, Any], change: Change, now: Plan, around: Ci
     """Return what a change comes to, None where DeepSpeed would not accept it."""
     if not _is_accepted(config, change, around):
         return None
-    plan = plan_of(changed(config, change), change.micro, change.accumulation, around)
+    plan = _changed_plan(config, change, around)
     return Alternative(change, plan, _gain(plan, now))
 
 
@@ -234,7 +267,7 @@ def _gain(plan: Plan, now: Plan) -> float | None:
 
 def _rank(alternative: Alternative) -> tuple[bool, bool, float, int]:
     gain = alternative.gain
-    return alternative.change.grows, gain is None, -(gain or 0), len(alternative.change.values)
+    return alternative.change.grows, gain is None, -(gain or 0), alternative.change.size
 
 
 def _plainest(ranked: Sequence[Alternative]) -> Iterator[Alternative]:
@@ -249,7 +282,10 @@ def _is_needless(each: Alternative, other: Alternative) -> bool:
     # What needs less memory has its use; but a smaller micro batch computes slower, which only a calibration foresees.
     if other.plan.memory.needed > each.plan.memory.needed and other.plan.micro <= each.plan.micro:
         return False
-    keys = len(other.change.values) - len(each.change.values)
+    # Numbers that are rounded more, or frozen otherwise, are no better way to the same.
+    if other.change.numeric and not each.change.numeric:
+        return False
+    keys = other.change.size - each.change.size
     if each.gain is None or other.gain is None:
         return other.gain is not None or (each.gain is None and keys < 0)
     return other.gain * (_FOR_ANOTHER_KEY if keys < 0 else 1) > each.gain and keys <= 0
@@ -258,6 +294,10 @@ def _is_needless(each: Alternative, other: Alternative) -> bool:
 def _is_accepted(config: Mapping[str, Any], change: Change, around: Circumstances) -> bool:
     proposed = changed(config, change)
     context = JudgementContext(around.world, around.version, parallelism=around.parallelism)
+    stage, stored = object_at(proposed, ZERO).get("stage"), change.script.quantization
+    # Adapters beside weights that bitsandbytes holds in 8 bits train wrongly there: its issue 1451.
+    if stage == ZeroStage.PARAMETERS and stored is Quantization.INT8:
+        return False
     if not runs(around.model, proposed):
         return False
     verdict = validate(proposed, context)

@@ -11,6 +11,7 @@ from deepspeed_operator.dsconfig.offload import device_of
 from deepspeed_operator.dsconfig.schema import TOP
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.job.precision import Precision, precision_of
+from deepspeed_operator.plan.advice.script import AS_IT_IS, NF4_AT_STAGE_3, Script, scripts
 from deepspeed_operator.plan.engine.groups import groups_of
 from deepspeed_operator.plan.engine.partitioning import model_bytes
 from deepspeed_operator.plan.model.architecture import Model
@@ -23,13 +24,23 @@ _LARGEST_MICRO: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Keys of ds_config by their path, and the values to write there; `micro` and `accumulation` as they then are."""
+    """Keys of ds_config by their path, and the values to write there; `micro` and `accumulation` as they then are.
+
+    `grows`: the global batch does. `numeric`: numbers are rounded more than before. `script`: what the script changes.
+    """
 
     values: Mapping[str, Any]
     micro: int
     accumulation: int
     caveats: tuple[str, ...] = ()
     grows: bool = False
+    numeric: bool = False
+    script: Script = AS_IT_IS
+
+    @property
+    def size(self) -> int:
+        """How many things are written otherwise."""
+        return len(self.values) + len(self.script.words)
 
     @property
     def caveat(self) -> str:
@@ -70,10 +81,45 @@ def _combinations(setup: Setup, micro: int, accumulation: int, slots: int, half:
         if not stage and any(device_of(setup, name) != "none" for name in _OFFLOADS):
             moved = {f"{ZERO}.{name}.device": "none" for name in _OFFLOADS if device_of(setup, name) != "none"}
         caveats = tuple(each for each in (*precise[1:], why if stage and moved else "", grown) if each)
-        for option in _options(setup, stage, slots):
+        for option, lossy in _options(setup, stage, slots, quantized=not batch):
             values = {**here, **precise[0], **moved, **option, **batch}
+            words = (*caveats, lossy) if lossy else caveats
             if values:
-                yield Change(values, size, steps, caveats, bool(grown))
+                yield Change(values, size, steps, words, bool(grown), numeric=bool(precise[0] or lossy))
+
+
+def with_scripts(setup: Setup, model: Model, micro: int, accumulation: int, slots: int) -> Iterator[Change]:
+    """Yield what a script may do otherwise, alone and with another stage, hpZ or micro batch, at the same batch."""
+    batches = [each for each in _batches(setup, micro, accumulation) if not each[3]]
+    for script, stage, (batch, size, steps, _) in product(scripts(model), range(4), batches):
+        here: dict[str, Any] = {} if stage == setup.stage else {f"{ZERO}.stage": stage}
+        for option in ({}, *(each for each in _near(setup, stage, slots))):
+            yield _by(script, stage, {**here, **option, **batch}, size, steps)
+
+
+def with_offloads(setup: Setup, model: Model, micro: int, accumulation: int) -> Iterator[Change]:
+    """Yield what leaves least on the GPU, for where nothing else fits: on the host, and with other scripts, too."""
+    here: dict[str, Any] = {} if setup.stage == ZeroStage.PARAMETERS else {f"{ZERO}.stage": int(ZeroStage.PARAMETERS)}
+    batches = [each for each in _batches(setup, micro, accumulation) if not each[3] and each[1] <= micro]
+    for script, names, (batch, size, steps, _) in product(
+        (AS_IT_IS, *scripts(model)), (_OFFLOADS[:1], _OFFLOADS[1:], _OFFLOADS), batches
+    ):
+        moved = {f"{ZERO}.{name}": {"device": "cpu"} for name in names if device_of(setup, name) == "none"}
+        stage = {} if setup.stage and _OFFLOADS[1] not in names else here
+        if moved and (script is not AS_IT_IS or _OFFLOADS[1] in names):
+            number = setup.stage if not stage else int(ZeroStage.PARAMETERS)
+            words = (_OFFLOADED[name] for name in names)
+            yield _by(script, number, {**stage, **moved, **batch}, size, steps, *words)
+
+
+def _by(script: Script, stage: int, values: dict[str, Any], micro: int, accumulation: int, *caveats: str) -> Change:
+    rounds = script.quantization is not None
+    words = (*caveats, _ROUNDED) if rounds else caveats
+    words = (*words, NF4_AT_STAGE_3) if rounds and stage == ZeroStage.PARAMETERS else words
+    return Change(values, micro, accumulation, words, numeric=rounds, script=script)
+
+
+_ROUNDED: Final = "numbers change: the frozen model is rounded"
 
 
 _TENSOR_CAVEAT: Final = (
@@ -125,16 +171,42 @@ def _offloads(setup: Setup) -> list[tuple[dict[str, Any], str]]:
     used = [name for name in _OFFLOADS if device_of(setup, name) != "none"]
     if used:
         return [({}, ""), ({f"{ZERO}.{name}.device": "none" for name in used}, "")]
-    return [({}, ""), ({f"{ZERO}.offload_optimizer": {"device": "cpu"}}, "the optimizer then steps on the host's CPUs")]
+    return [({}, ""), ({f"{ZERO}.offload_optimizer": {"device": "cpu"}}, _OFFLOADED["offload_optimizer"])]
 
 
-def _options(setup: Setup, stage: int, slots: int) -> Iterator[dict[str, Any]]:
-    yield {}
+_OFFLOADED: Final = {
+    "offload_optimizer": "the optimizer then steps on the host's CPUs",
+    "offload_param": "parameters then come from the host, which takes long",
+}
+_WEIGHTS: Final = "numbers change: weights are gathered in int8; never measured here, by ZeRO++'s paper half the bytes"
+_GRADIENTS: Final = "numbers change: weights are gathered in int8, gradients sent in int4; never measured here"
+
+
+def _options(setup: Setup, stage: int, slots: int, *, quantized: bool) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield options with what there is to say of numbers; `quantized`: also those that send smaller ones."""
+    yield {}, ""
     multi_rank = setup.value(ZERO, "use_multi_rank_bucket_allreduce") is not False
     # Inside a node reduces to single roots were measured to gain nothing, and to lose 5 %.
     between_nodes = groups_of(setup, slots).data.nodes > 1
     if stage in (1, 2) and multi_rank and between_nodes and setup.on(ZERO, "reduce_scatter"):
-        yield {SINGLE: False}
+        yield {SINGLE: False}, ""
+    near = list(_near(setup, stage, slots))
+    yield from ((option, "") for option in near)
+    if not quantized or stage != ZeroStage.PARAMETERS or not between_nodes:
+        return
+    if setup.on(ZERO, "zero_quantized_weights") or precision_of(setup) is Precision.FP32:
+        return
+    for option in ({}, *near):
+        yield {**option, _QWZ: True}, _WEIGHTS
+        yield {**option, _QWZ: True, _QGZ: True}, _GRADIENTS
+
+
+_QWZ: Final = f"{ZERO}.zero_quantized_weights"
+_QGZ: Final = f"{ZERO}.zero_quantized_gradients"
+
+
+def _near(setup: Setup, stage: int, slots: int) -> Iterator[dict[str, Any]]:
+    """Yield hpZ in each node, where several nodes have several ranks."""
     near = int(setup.value(ZERO, "zero_hpz_partition_size") or 1)
     if stage == ZeroStage.PARAMETERS and 1 < slots < setup.world and near != slots:
         yield {HPZ: slots}

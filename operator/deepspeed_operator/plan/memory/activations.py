@@ -7,7 +7,7 @@ what a layer is made of. A module's part is let go when its backward pass is don
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import takewhile
 from typing import Final
 
@@ -72,10 +72,26 @@ def activations(model: Model, micro: int, width: int, *, tensor: int = 1, sequen
 
     Where the model's shape or the length of a sample is not known, nothing is counted.
     """
-    shape, usage = model.shape, model.usage
-    modules = model.modules or _stand_ins(model)
     # Of each tensor as much as of the whole, where it is not known which are trained.
     trained = model.trained / model.parameters if model.modules and model.freezes_some else 1
+    modules = model.modules or _stand_ins(model)
+    sizes = {"micro": micro, "width": width, "tensor": tensor, "sequence": sequence}
+    return _activations(modules, model.shape, model.usage, trained=trained, **sizes)
+
+
+# The planner asks for many configurations, of which few differ in the micro batch.
+@lru_cache(maxsize=32)
+def _activations(
+    modules: tuple[Module, ...],
+    shape: Shape | None,
+    usage: Usage,
+    *,
+    trained: float,
+    micro: int,
+    width: int,
+    tensor: int,
+    sequence: int,
+) -> Activations:
     if shape is None or usage.sequence is None:
         return Activations(tuple(_pieces(modules, {}, {}, "", share=trained)))
     tokens = micro * usage.sequence / sequence

@@ -26,13 +26,17 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryFit:
-    """`open`: what could make it otherwise, where the answer is Unknown; `source`: who says the GPU's capacity."""
+    """`open`: what could make it otherwise, where the answer is Unknown; `source`: who says the GPU's capacity.
+
+    `unless_frozen`: all that could make it fit is that part of the model is frozen, of which nobody says a word.
+    """
 
     fit: Fit
     memory: Memory
     capacity: int
     open: tuple[str, ...] = ()
     source: str = ""
+    unless_frozen: bool = False
 
     def __str__(self) -> str:
         """One sentence for status: the phase, its largest term, the sum, and what is open."""
@@ -68,7 +72,11 @@ def fit_of(setup: Setup, model: Model, micro: int, accumulation: int, capacity: 
         return MemoryFit(Fit.NO, expected, capacity)
     if is_whole(model) and _needed(greatest, 1 + ERROR) <= capacity:
         return MemoryFit(Fit.YES, expected, capacity)
-    return MemoryFit(Fit.UNKNOWN, expected, capacity, tuple(_open(case, facts, capacity)))
+    as_meant = case
+    for fact in facts:
+        as_meant = as_meant if fact.name == _TRAINED else fact.low(as_meant)
+    frozen = _needed(as_meant, 1 - ERROR) > capacity
+    return MemoryFit(Fit.UNKNOWN, expected, capacity, tuple(_open(case, facts, capacity)), unless_frozen=frozen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +115,16 @@ def _open_facts(case: _Case) -> Iterator[_OpenFact]:
     if model.assumes("sequenceLength"):
         longest = model.usage.longest
         yield _OpenFact("sequenceLength", lambda case: case.used(sequence=1), lambda case: case.used(sequence=longest))
-    if model.assumes("trainableParameters"):
-        yield _OpenFact("trainableParameters", _frozen, _same)
+    if model.assumes(_TRAINED):
+        yield _OpenFact(_TRAINED, _frozen, _same)
     if model.freezes_some:
         yield _OpenFact("that frozen layers keep activations", _without_activations, _same)
     yield from map(_guessed, model.guesses)
     if case.optimizer.assumed:
         yield _OpenFact("the optimizer", lambda case: replace(case, optimizer=_STATELESS), _same)
+
+
+_TRAINED: Final = "trainableParameters"
 
 
 def _guessed(guess: Guess) -> _OpenFact:

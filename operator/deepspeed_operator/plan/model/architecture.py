@@ -73,6 +73,15 @@ class Attention(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Quantized:
+    """Frozen `parameters` that bitsandbytes stores in `width` bytes each, and makes whole for each product."""
+
+    name: str
+    width: float
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """How a script trains the model: `sequence` tokens a sample, and never more than `longest`.
 
@@ -85,6 +94,7 @@ class Usage:
     checkpointing: bool = False
     frozen_width: float | None = None
     adapted: tuple[str, ...] = ()
+    quantized: Quantized | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from deepspeed_operator.plan.model.architecture import (
     Guess,
     Model,
     Module,
+    Quantized,
     Shape,
     Tensor,
     UnknownModelError,
@@ -23,6 +24,8 @@ from deepspeed_operator.plan.model.hugging_face import from_hugging_face
 _WIDTHS: Final[Mapping[FrozenType, float]] = {FrozenType.FP32: 4, FrozenType.FP16: 2, FrozenType.BF16: 2}
 # bitsandbytes stores int8 with a scale a row, NF4 with an fp32 scale for each 64 numbers.
 _QUANTIZED: Final[Mapping[Quantization, float]] = {Quantization.INT8: 1.0, Quantization.NF4: 0.5 + 4 / 64}
+# Of what is not quantized beside it, where nothing is said.
+_USUAL_WIDTH: Final = 2
 # Numbers of an attention head: usually, and at most and at least among the models that are trained today.
 _HEAD: Final = 128
 _WIDEST: Final = 256
@@ -53,6 +56,8 @@ def model_of(facts: ModelFacts) -> Model:
         model = replace(model, trainable=min(facts.trainable_parameters, model.parameters))
     usage = _usage(facts, model)
     model = replace(model, usage=usage)
+    if facts.quantization is not Quantization.NONE:
+        model = quantized(model, facts.quantization)
     return replace(model, facts=(*model.facts, *_facts(facts, model)))
 
 
@@ -115,18 +120,21 @@ def _usage(facts: ModelFacts, model: Model) -> Usage:
         longest=longest,
         attention=Attention.EAGER if facts.attention is AttentionKernel.EAGER else Attention.SDPA,
         checkpointing=bool(facts.activation_checkpointing),
-        frozen_width=_frozen_width(facts, model),
+        frozen_width=_WIDTHS[facts.frozen_dtype] if facts.frozen_dtype is not None else None,
         adapted=tuple(facts.lora.targets) if facts.lora else (),
     )
 
 
-def _frozen_width(facts: ModelFacts, model: Model) -> float | None:
-    plain = _WIDTHS[facts.frozen_dtype] if facts.frozen_dtype is not None else None
-    if facts.quantization is Quantization.NONE:
-        return plain
-    # The vocabulary's matrices, norms and biases stay as they are.
-    share = min(1.0, _ends(model) / model.parameters)
-    return share * (plain or 2) + (1 - share) * _QUANTIZED[facts.quantization]
+def quantized(model: Model, kind: Quantization) -> Model:
+    """Return the model with the frozen parameters of its layers stored so.
+
+    The vocabulary's matrices, norms and biases stay as they are.
+    """
+    share, width = min(1.0, _ends(model) / model.parameters), _QUANTIZED[kind]
+    plain = model.usage.frozen_width or _USUAL_WIDTH
+    stored = Quantized(kind.value, width, max(0, round((1 - share) * model.parameters) - model.trained))
+    usage = replace(model.usage, frozen_width=share * plain + (1 - share) * width, quantized=stored)
+    return replace(model, usage=usage)
 
 
 def _ends(model: Model) -> int:

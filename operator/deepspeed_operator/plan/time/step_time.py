@@ -19,10 +19,15 @@ from deepspeed_operator.dsconfig.offload import device_of
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.job.precision import Precision, precision_of
 from deepspeed_operator.plan.engine.gathers import computed_again, simulated, visited
-from deepspeed_operator.plan.engine.partitioning import offloads, replaced_by_bf16_optimizer, trained_here
+from deepspeed_operator.plan.engine.partitioning import (
+    model_bytes,
+    offloads,
+    replaced_by_bf16_optimizer,
+    trained_here,
+)
 from deepspeed_operator.plan.model.architecture import Model
 from deepspeed_operator.plan.time.costs import Costs, Work, work_of
-from deepspeed_operator.plan.traffic.collectives import Term
+from deepspeed_operator.plan.traffic.collectives import ALL_GATHER, REDUCE_SCATTER, Term
 from deepspeed_operator.plan.traffic.communication import Traffic
 
 # A forward pass is done twice then, and is half as long as a backward pass.
@@ -89,7 +94,8 @@ def step_time(
     ranks = division.tensor * division.pipeline * division.sequence
     passes = _CHECKPOINTED if model.usage.checkpointing else 1
     compute = accumulation * (costs.launch + micro * costs.sample_in(precision_of(setup))) * passes / ranks
-    work = copying(setup, model, costs, accumulation)
+    compute += _dequantizing(setup, model, costs) * accumulation / ranks
+    work = copying(setup, model, costs, accumulation) + _zero_plus_plus(setup, traffic, costs)
     if work_of(setup) is Work.GATHERED:
         work += max(0.0, visiting(setup, model, costs, accumulation) - costs.hides * compute)
     if work < 0:  # a sweep's single calls took longer than the same calls in a step: the network's time is less
@@ -103,7 +109,9 @@ def step_time(
         work=work,
         update=(HOST_UPDATE if offloads(setup) else costs.update[work_of(setup)]) * updated(setup, model),
         communication=during + after,
-        unproven=tuple(dict.fromkeys((*traffic.unproven, *_unproven(setup, model, costs)))),
+        unproven=tuple(
+            name for name in dict.fromkeys((*traffic.unproven, *_unproven(setup, model, costs))) if name not in BY_PAPER
+        ),
         hidden=_hidden(setup, during, compute * reductions(setup, accumulation) / accumulation),
     )
 
@@ -166,6 +174,38 @@ def copying(setup: Setup, model: Model, costs: Costs, accumulation: int) -> floa
     return costs.reduction[work_of(setup)] * trained_here(setup, model) * reductions(setup, accumulation)
 
 
+def _dequantizing(setup: Setup, model: Model, costs: Costs) -> float:
+    """Seconds of a micro step in which frozen parameters are made whole, each time before they are multiplied.
+
+    At least: as if bitsandbytes' kernels moved bytes at the data sheet's rate.
+    """
+    stored = model.usage.quantized
+    if stored is None or costs.byte is None:
+        return 0.0
+    # In the forward and the backward pass, and where a layer is computed again, once more.
+    passes = 3 if model.usage.checkpointing else 2
+    return passes * stored.parameters * (stored.width + model_bytes(setup)) * costs.byte
+
+
+def _zero_plus_plus(setup: Setup, traffic: Traffic, costs: Costs) -> float:
+    """Seconds of a step in which what is sent is made small and whole again, at the memory's rate."""
+    moved = 0.0
+    for name, collective, width in _SMALLER:
+        if setup.on(ZERO, name):
+            elements = sum(term.payload for term in traffic.terms if term.collective == collective) / width
+            moved += elements * (width + model_bytes(setup))
+    return moved * (costs.byte or 0.0)
+
+
+# ZeRO++'s keys, the collective that carries less by them, and bytes of a number in it (arXiv 2306.10209).
+_SMALLER: Final = (
+    ("zero_quantized_weights", ALL_GATHER, 1),
+    ("zero_quantized_gradients", REDUCE_SCATTER, 0.5),
+)
+# What was never counted, of which the paper tells the volumes.
+BY_PAPER: Final = tuple(name for name, _, _ in _SMALLER)
+
+
 def visiting(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
     """Seconds of stage 3's Python for what it gathers and visits."""
     tensors, modules = visits(setup, model, accumulation)
@@ -175,6 +215,8 @@ def visiting(setup: Setup, model: Model, costs: Costs, accumulation: int) -> flo
 def _unproven(setup: Setup, model: Model, costs: Costs) -> Iterator[str]:
     if precision_of(setup) is Precision.FP32 and costs.measured_in not in (None, Precision.FP32):
         yield f"fp32, since {costs.measured_in} was measured"
+    if model.usage.quantized is not None and costs.byte is None:
+        yield "dequantization"
     if model.experts is not None:
         yield "the gate's work and experts that wait for others"
     for name in ("offload_optimizer", "offload_param"):

@@ -29,6 +29,8 @@ def unproven(setup: Setup, model: Model) -> Iterator[str]:
         yield f"DeepSpeed {setup.schema.version} (counted: {', '.join(PROVEN_VERSIONS)})"
     if setup.stage == ZeroStage.PARAMETERS and not model.modules:
         yield "stage 3 of a model whose modules are not known"
+    if setup.stage == ZeroStage.PARAMETERS and model.usage.quantized is not None:
+        yield "quantized parameters at stage 3"
     division = setup.division
     sizes = {"tensor": division.tensor, "pipeline": division.pipeline, "sequence": division.sequence}
     yield from (f"{name} parallelism" for name, size in sizes.items() if size > 1)

@@ -4,8 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from deepspeed_operator.plan.time.costs import Costs, Work
-from tests.unit.plan.machine import configuration, costs, time_of
+from deepspeed_operator.api.facts import Lora, ModelFacts, Quantization
+from deepspeed_operator.job.data_sheets import DEVICES
+from deepspeed_operator.plan.engine.reading import setup_of
+from deepspeed_operator.plan.model.declared import model_of
+from deepspeed_operator.plan.time.costs import Costs, Work, assumed
+from deepspeed_operator.plan.time.links import Links
+from deepspeed_operator.plan.time.step_time import step_time
+from deepspeed_operator.plan.traffic.communication import communication
+from tests.unit.plan.machine import LLAMA, MODEL, configuration, costs, time_of
 
 FAST = costs(292e9)
 # Nothing of stage 3's Python but a copy of each gradient.
@@ -30,6 +37,25 @@ def test_where_computing_takes_longer_samples_cost_all_of_it() -> None:
 @pytest.mark.parametrize("stage", range(3))
 def test_below_stage_3_nothing_is_hidden(stage: int) -> None:
     assert of_samples(FAST, 1, 4, stage) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("again", "passes"), [(False, 2), (True, 3)])
+def test_weights_in_4_bits_are_made_whole_in_each_pass(again: bool, passes: int) -> None:
+    """0.5625 bytes are read of each, and 2 written, at the rate of the GPU's memory at best."""
+    device = DEVICES["RTX4090-24G"]
+
+    def compute(quantization: Quantization) -> float:
+        facts = ModelFacts(from_config=LLAMA, lora=Lora(rank=16), activation_checkpointing=again, sequence_length=1024)
+        model = model_of(facts.model_copy(update={"quantization": quantization}))
+        costs = assumed(model, device, Links(None, None), tokens=1024)
+        setup = setup_of(configuration(2, 4, 1), 1, "0.19.8")
+        found = step_time(setup, model, communication(setup, model, 4), costs, micro=1, accumulation=4)
+        assert found is not None
+        return found.compute
+
+    layers = MODEL.parameters - 2 * 2048 * 32000
+    more = 4 * passes * layers * 2.5625 / device.memory_rate
+    assert compute(Quantization.NF4) - compute(Quantization.NONE) == pytest.approx(more, rel=0.01)
 
 
 def test_copies_of_gradients_are_never_hidden() -> None:
