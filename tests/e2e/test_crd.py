@@ -196,9 +196,9 @@ def test_a_spec_that_breaks_a_constraint_is_refused(server: Cluster, path: str, 
 def test_a_status_that_breaks_a_constraint_is_refused(
     server: Cluster, running: str, path: str, kind: str, bound: Any
 ) -> None:
-    status = breaking(path, kind, bound)["status"]
+    body = {**server.api.request("GET", running), "status": breaking(path, kind, bound)["status"]}
     with pytest.raises(ApiError) as refused:
-        server.api.request("PATCH", f"{running}/status?dryRun=All", {"status": status})
+        server.api.request("PUT", f"{running}/status?dryRun=All", body)
     assert_told(refused.value, path, kind, bound)
 
 

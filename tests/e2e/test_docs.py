@@ -1,4 +1,4 @@
-"""The README shows what a user sees."""
+"""The README and docs/status.md show what a user sees."""
 
 import os
 import re
@@ -20,12 +20,10 @@ def all_said(namespace: Namespace) -> bool:
     return len(ends) == len(jobs) and ends <= told
 
 
-def test_readme_shows_what_kubectl_prints(
-    make_namespace: Callable[..., Namespace], tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
-    namespace = make_namespace("readme")
+def shell_in(namespace: Namespace, directory: Path) -> Callable[[str], str]:
+    """Return what runs a command of a page, whose kubectl is about the namespace, and returns what it prints."""
     cluster = namespace.cluster
-    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig = directory / "kubeconfig"
     kubeconfig.write_bytes(cluster.kubeconfig.read_bytes())
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": f"{cluster.bin}:{os.environ['PATH']}"}
 
@@ -34,12 +32,29 @@ def test_readme_shows_what_kubectl_prints(
             ["bash", "-c", command], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
         ).stdout
 
+    shell(f"kubectl config set-context --current --namespace={namespace.name}")
+    return shell
+
+
+def test_the_page_of_status_shows_what_kubectl_prints(
+    make_namespace: Callable[..., Namespace], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    namespace = make_namespace("status")
+    assert hold("docs/status.md", shell_in(namespace, tmp_path), pytestconfig, varies=True) == 11
+    namespace.delete("long", "--wait=false")
+
+
+def test_readme_shows_what_kubectl_prints(
+    make_namespace: Callable[..., Namespace], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    namespace = make_namespace("readme")
+    shell = shell_in(namespace, tmp_path)
+
     def printed(command: str) -> str:
         output = shell(command)
         eventually(lambda: all_said(namespace), lambda: f"the jobs end after {command}", 120)
         return output
 
-    shell(f"kubectl config set-context --current --namespace={namespace.name}")
     assert hold("README.md", printed, pytestconfig, varies=True) == 9
     events = shell("kubectl describe dsj quickstart | sed '1,/^Events/d'")
     assert re.findall(r"Starting|Running|Completed", events) == ["Starting", "Running", "Completed"]
