@@ -20,6 +20,13 @@ _INSIDE = Path(__file__).parent / "inside"
 _OPERATOR = Path(__file__).parents[2] / "operator"
 # What DeepSpeed imports and its build needs, where Debian's packages of the image do not have it.
 _BESIDE = ("setuptools", "wheel", "ninja", "py-cpuinfo", "hjson", "msgpack", "einops")
+# What some tests need beside DeepSpeed; the version is that of which something is asserted.
+_OTHERS = {
+    "lightning": (
+        *("--no-deps", "pytorch-lightning==2.6.6", "lightning-utilities", "torchmetrics"),
+        *("fsspec", "PyYAML", "typing-extensions"),
+    )
+}
 _OF_PIP = ("PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
 _AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 _ENTER = """
@@ -35,17 +42,20 @@ exec chroot $root "$@"
 """
 
 
-def installed(version: str) -> None:
-    """Install a version of DeepSpeed, and before it the root, where they are missing."""
+def installed(version: str, *others: str) -> None:
+    """Install a version of DeepSpeed, and before it the root, where they are missing; `others` are of _OTHERS."""
     _install("beside", _BESIDE)
+    for other in others:
+        _install(other, _OTHERS[other])
     # Its setup imports torch; nothing is compiled.
     alone = ["--no-deps", "--no-build-isolation", "--no-binary", "deepspeed"]
     _install(version, [*alone, f"deepspeed=={version}"], _shim(version))
 
 
-def command(version: str, script: str, *arguments: str) -> list[str]:
+def command(version: str, script: str, *arguments: str, others: Sequence[str] = ()) -> list[str]:
     """The command that runs a script of `inside` with that version."""
-    paths = [*_shim(version), *(f"/oracle/{_directory(name).name}" for name in (version, "beside")), "/inside"]
+    names = (version, "beside", *others)
+    paths = [*_shim(version), *(f"/oracle/{_directory(name).name}" for name in names), "/inside"]
     environment = {"PYTHONPATH": ":".join([*paths, "/operator"]), "DS_ACCELERATOR": "cpu"}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return _entered(["python3", "-u", f"/inside/{script}", *arguments], environment)

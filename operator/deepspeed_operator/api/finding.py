@@ -33,6 +33,7 @@ class Code(StrEnum):
     AUTO_VALUES = "auto-values"
     AUTO_UNFILLED = "auto-unfilled"
     CREDENTIAL = "credential"
+    SET_BY_FRAMEWORK = "set-by-framework"
     JUDGED_AS = "judged-as"
     CHANGED_DEFAULT = "changed-default"
 

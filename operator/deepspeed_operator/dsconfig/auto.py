@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 from deepspeed_operator.api.finding import Code
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO, TRAIN
 from deepspeed_operator.dsconfig.notes import Note, Path, advice, warning, written
 
@@ -36,22 +37,22 @@ def auto_paths(config: Mapping[str, Any]) -> list[Path]:
     return list(_autos(config, ()))
 
 
-def auto_notes(paths: list[Path], integration: bool | None = None) -> list[Note]:
+def auto_notes(paths: list[Path], integration: Integration | None = None) -> list[Note]:
     """List what the Trainer fills in, and what it leaves to DeepSpeed, which takes its default or the word itself.
 
-    `integration`: whether the job names a framework that fills values in, which needs no word then; None where nothing
-    is known of the program.
+    `integration`: the framework that the job names; one that fills values in needs no word then. None where nothing is
+    known of the program.
     """
     filled = [path for path in paths if written(path) in FILLED]
     left = [path for path in paths if written(path) not in FILLED and not _means_auto(path)]
     message = '"auto" is filled in by nobody here: DeepSpeed takes its default, or the word itself.'
     notes = [warning(path, Code.AUTO_UNFILLED, message, "Remove it, or write a value.") for path in left]
-    if filled and not integration:
+    if filled and integration in {None, Integration.NONE}:
         listed = "; ".join(f"{written(path)}: {FILLED[written(path)]}" for path in filled)
         message = (
             f'"auto" is filled in by the Hugging Face Trainer or Accelerate ({listed}). DeepSpeed alone cannot read it.'
         )
-        if integration is False:
+        if integration is Integration.NONE:
             # The Trainer takes the path as an argument: it works without a word in the job, which nobody sees here.
             message += " Nothing in the job says that its program uses one of them."
             notes.append(warning((), Code.AUTO_VALUES, message, _SAY_SO))

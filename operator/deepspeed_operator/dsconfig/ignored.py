@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from deepspeed_operator.api.finding import Code
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import Batch
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO, TRAIN
 from deepspeed_operator.dsconfig.notes import Note, advice, warning
@@ -22,7 +23,7 @@ def ignored_notes(setup: Setup, batch: Batch | None, filled_in: bool) -> Iterato
     yield from _below_stage_3(setup)
     yield from _zero(setup)
     yield from _sections(setup)
-    if not filled_in and not setup.integration:
+    if not filled_in and setup.integration in {None, Integration.NONE}:
         yield from _client(setup)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from deepspeed_operator.api.finding import Code
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import Batch, Finding, Level
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.advice import advice_notes
@@ -14,6 +15,7 @@ from deepspeed_operator.dsconfig.combinations import combination_notes
 from deepspeed_operator.dsconfig.credentials import credential_notes
 from deepspeed_operator.dsconfig.engine import engine_notes
 from deepspeed_operator.dsconfig.ignored import ignored_notes
+from deepspeed_operator.dsconfig.lightning import as_filled_in, lightning_notes
 from deepspeed_operator.dsconfig.misspelt import misspelt
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, advice, warning
 from deepspeed_operator.dsconfig.parallelism import Division, ParallelDegrees, divide, worlds
@@ -34,15 +36,14 @@ class JudgementContext:
     """What a verdict depends on besides the configuration. Without a version every supported one is asked.
 
     `world`: the number of ranks; None: nobody knows, and what only some worlds are told is not told.
-    `integration`: whether a framework builds optimizer and scheduler from the configuration, and fills in "auto";
-    None: nobody knows.
+    `integration`: the framework that hands the configuration to DeepSpeed, as the job names it; None: nobody knows.
     """
 
     world: int | None
     version: str | None = None
     accelerator: str | None = None
     parallelism: ParallelDegrees = field(default_factory=ParallelDegrees)
-    integration: bool | None = None
+    integration: Integration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,10 @@ def _as_meant(schema: Schema, config: Mapping[str, Any], context: JudgementConte
 def validate_for(schema: Schema, config: Mapping[str, Any], context: JudgementContext) -> VersionVerdict:
     """Judge by one version's schema, in a world that is known."""
     assert context.world is not None, "validate() asks several worlds instead"
+    autos, given = auto_paths(config), config
+    lightning = context.integration is Integration.LIGHTNING
+    if lightning:
+        config = as_filled_in(given)
     reading = Reading(schema, config)
     division = divide(schema, config, context.world, context.parallelism)
     derived = _batch(schema, config, division)
@@ -152,11 +157,13 @@ def validate_for(schema: Schema, config: Mapping[str, Any], context: JudgementCo
         integration=context.integration,
         declared=numbers_of(context.version) if context.version else None,
     )
-    autos = auto_paths(config)
     notes = [*reading.notes, *division.notes, *derived.notes, *combination_notes(setup)]
     notes += [*engine_notes(setup), *ignored_notes(setup, derived.batch, bool(autos))]
     accumulation = derived.batch.accumulation if derived.batch is not None else None
-    notes += [*auto_notes(autos, context.integration), *advice_notes(setup, accumulation)]
+    of_framework = (
+        lightning_notes(given, autos, division.divisor) if lightning else auto_notes(autos, context.integration)
+    )
+    notes += [*of_framework, *advice_notes(setup, accumulation)]
     notes += [*credential_notes(config), *wrong_result_notes(RunCase(setup, accumulation, bool(autos)))]
     return _with(VersionVerdict((), derived.batch, division, schema.version), _unrepeated(notes))
 

@@ -6,6 +6,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any, Final
 
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.auto import FILLED
 from deepspeed_operator.dsconfig.batch import AUTO
@@ -38,7 +39,7 @@ class Setup:
     division: Division
     world: int
     accelerator: str | None = None
-    integration: bool | None = None
+    integration: Integration | None = None
     declared: Numbers | None = None
 
     @property

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import ACCUMULATION
 from deepspeed_operator.dsconfig.offload import ADAMS, deepspeed_optimizer, sums_bf16_in_fp32, uses_cpu_optimizer
@@ -97,7 +98,9 @@ def gradients_overwritten(case: RunCase) -> bool:
 
 
 def divided_twice(case: RunCase) -> bool:
-    return case.accumulates and bool(case.setup.integration or case.filled_in) and not case.pipeline
+    of_trainer = case.setup.integration is Integration.ACCELERATE
+    assumed = case.filled_in and case.setup.integration is not Integration.LIGHTNING
+    return case.accumulates and (of_trainer or assumed) and not case.pipeline
 
 
 def divided_at_each_stage(case: RunCase) -> bool:

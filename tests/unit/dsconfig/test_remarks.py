@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import Level
 from tests.unit.dsconfig.verdicts import BATCH, places, said, verdict_on
 
@@ -65,16 +66,16 @@ def test_what_only_sounds_like_one_is_not(config: dict[str, Any]) -> None:
 AUTO: dict[str, Any] = {"train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}
 
 
-@pytest.mark.parametrize(("integration", "level"), [(False, Level.WARNING), (None, Level.ADVICE)])
-def test_auto_is_a_warning_where_the_job_names_no_framework(integration: bool | None, level: Level) -> None:
+@pytest.mark.parametrize(("integration", "level"), [(Integration.NONE, Level.WARNING), (None, Level.ADVICE)])
+def test_auto_is_a_warning_where_the_job_names_no_framework(integration: Integration | None, level: Level) -> None:
     verdict = verdict_on(AUTO, integration=integration)
     assert "" in places(verdict, level)
     assert "Hugging Face Trainer" in said(verdict, "")
-    assert ("spec.training.integration: Accelerate" in said(verdict, "")) == (integration is False)
+    assert ("spec.training.integration: Accelerate" in said(verdict, "")) == (integration is Integration.NONE)
 
 
 def test_auto_needs_no_word_where_the_job_names_the_framework() -> None:
-    assert verdict_on(AUTO, integration=True).notes == ()
+    assert verdict_on(AUTO, integration=Integration.ACCELERATE).notes == ()
 
 
 def test_only_a_default_that_never_changed_may_be_removed() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
@@ -49,7 +50,7 @@ SGD = {"optimizer": {"type": "SGD", "params": {"lr": 0.1}}}
 TWO_RATES: Config = muon(1, muon_lr=0.02, adam_lr=3e-4)
 SCATTERED: Config = {**muon(2), **zero(2)}
 PIPELINE = {"parallelism": ParallelDegrees(pipeline=2)}
-TRAINER = {"integration": True}
+TRAINER: Config = {"integration": Integration.ACCELERATE}
 
 # Code; the first version that has it, the last, and the next one; a configuration that it hits, and one like it that it
 # does not; circumstances.

@@ -65,10 +65,11 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
     if isinstance(source, Unusable):
         return _judgement(world, None, None, (*source.findings, *others), source.reason, accelerator=accelerator)
     path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
-    framework = spec.training.integration is not Integration.NONE
+    named = spec.training.integration
+    framework = named is not Integration.NONE
     version = declared_version(spec, installation)
     # Who starts the ranks may bring the framework: accelerate launch and llamafactory-cli do.
-    integration = framework or (False if spec.training.launcher is Launcher.RANKS else None)
+    integration = named if framework or spec.training.launcher is Launcher.RANKS else None
     context = JudgementContext(world.size, version, accelerator, declared_parallelism(spec), integration)
     judged = _judged(source, context, path)
     world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
