@@ -106,6 +106,7 @@ class Code(StrEnum):
     MUON_SCATTERED = "muon-scattered"
     MUON_FIRST_LEARNING_RATE = "muon-first-learning-rate"
     ONE_LEARNING_RATE = "one-learning-rate"
+    MUON_RATES_IGNORED = "muon-rates-ignored"
     LEARNING_RATES_OVERWRITTEN = "learning-rates-overwritten"
     GRADIENTS_DIVIDED_TWICE = "gradients-divided-twice"
     GRADIENTS_DIVIDED_BY_STAGES = "gradients-divided-by-stages"

@@ -104,6 +104,7 @@ MEANINGS: Final[dict[str, dict[Code, str]]] = {
         Code.MUON_SCATTERED: "Muon updates a matrix wrongly that lies in the partitions of two ranks.",
         Code.MUON_FIRST_LEARNING_RATE: "Adam's parameters make the first step of Muon at their full learning rate.",
         Code.ONE_LEARNING_RATE: "Every group of parameters warms up to the learning rate of the first.",
+        Code.MUON_RATES_IGNORED: "`muon_lr` and `adam_lr` are ignored.",
         Code.LEARNING_RATES_OVERWRITTEN: "One highest learning rate overwrites those of all groups of parameters.",
         Code.GRADIENTS_DIVIDED_TWICE: "Gradients are divided by the accumulation steps twice.",
         Code.GRADIENTS_DIVIDED_BY_STAGES: "Each pipeline stage divides the gradients by the accumulation steps.",

@@ -108,7 +108,23 @@ def validate(config: Mapping[str, Any], context: JudgementContext) -> VersionVer
         return verdict
     fix = "Compare the release notes of the two, or use a version that is known here."
     remark = advice((), Code.JUDGED_AS, judge_version.remark, fix)
-    return _with(verdict, (*verdict.notes, remark, *_since(config, judge_version.version, context.version)))
+    notes = verdict.notes
+    if judge_version.next_newer is not None and verdict.refused:
+        newer = _as_meant(schema_of(judge_version.next_newer), config, context)
+        notes = tuple(_between(verdict, newer))
+    return _with(verdict, (*notes, remark, *_since(config, judge_version.version, context.version)))
+
+
+def _between(older: VersionVerdict, newer: VersionVerdict) -> Iterator[Note]:
+    """Yield the older one's notes: what the newer one does not refuse, the version between them may not, either."""
+    refused = {(note.path, note.code) for note in newer.notes if note.level is Level.ERROR}
+    for note in older.notes:
+        certain = note.phase is CheckPhase.SILENT or (note.path, note.code) in refused
+        if note.level is not Level.ERROR or certain:
+            yield note
+        else:
+            who = f"DeepSpeed {older.version} rejects this, and {newer.version} does not"
+            yield replace(note, level=Level.WARNING, message=f"{who}: {note.message}")
 
 
 def _since(config: Mapping[str, Any], judged_as: str, declared: str | None) -> Iterator[Note]:

@@ -12,10 +12,14 @@ Numbers = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """The version whose schema is used for a declared one; `remark` says so where they differ."""
+    """The version whose schema is used for a declared one; `remark` says so where they differ.
+
+    `next_newer`: the other neighbour of a declared version that is between two known ones.
+    """
 
     version: str
     remark: str = ""
+    next_newer: str | None = None
 
 
 def judge_of(declared: str) -> Judge | None:
@@ -29,7 +33,9 @@ def judge_of(declared: str) -> Judge | None:
         return Judge(oldest, f"DeepSpeed {declared} is older than every version known here; it is judged as {oldest}.")
     if numbers_of(older[-1]) == numbers:
         return Judge(older[-1])
-    return Judge(older[-1], f"DeepSpeed {declared} is not known here; it is judged as {older[-1]}, the next older one.")
+    remark = f"DeepSpeed {declared} is not known here; it is judged as {older[-1]}, the next older one."
+    newer = SUPPORTED[len(older) :]
+    return Judge(older[-1], remark, newer[0] if newer else None)
 
 
 def numbers_of(version: str) -> Numbers | None:

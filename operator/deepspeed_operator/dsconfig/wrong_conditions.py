@@ -174,6 +174,12 @@ def muon_with_cosine(case: RunCase) -> bool:
     return case.optimizer == "muon" and case.scheduler == "WarmupCosineLR"
 
 
+def rates_ignored(case: RunCase) -> bool:
+    parameters = case.optimizer_params
+    others = [parameters[key] for key in ("muon_lr", "adam_lr") if parameters.get(key) is not None]
+    return case.optimizer == "muon" and any(rate != parameters.get("lr") for rate in others)
+
+
 def _two_rates(case: RunCase) -> bool:
     parameters = case.optimizer_params
     common = parameters.get("lr")

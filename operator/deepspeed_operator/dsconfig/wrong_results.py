@@ -4,7 +4,7 @@ Read from the sources of DeepSpeed 0.15.0 to 0.19.8.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -60,6 +60,7 @@ _SCHEDULER: Final[Path] = ("scheduler", "type")
 _WARM_UP: Final[Path] = ("scheduler", "params", "warmup_num_steps")
 _HIGHEST: Final[Path] = ("scheduler", "params", "warmup_max_lr")
 _BF16_SUMS: Final = "bf16 with grad_accum_dtype fp32 at stage 1, nothing offloaded"
+_RATES: Final = Reference(7658, "df59f203f", "2025-11-11")
 _MUON: Final = Reference(7509, "66ad27804", "2025-08-26", mends=False)
 
 WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
@@ -165,6 +166,14 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         Reference(7839, "1752c2ab6", "2026-02-12"),
     ),
     WrongResult(
+        Code.MUON_RATES_IGNORED, "0.17.6", "0.18.3", ("optimizer", "params"),
+        "optimizer Muon with a muon_lr or adam_lr other than lr",
+        conditions.rates_ignored,
+        "muon_lr and adam_lr are ignored: every parameter trains at lr.",
+        "Use DeepSpeed 0.18.3 or newer, or write lr alone.",
+        _RATES,
+    ),
+    WrongResult(
         Code.MUON_IS_SGD, "0.17.6", "0.19.7", _OPTIMIZER,
         "optimizer Muon at stage 0",
         conditions.muon_without_zero,
@@ -218,7 +227,7 @@ WRONG_RESULTS: Final[tuple[WrongResult, ...]] = (
         conditions.rates_overwritten,
         "one highest rate for all groups of parameters overwrites muon_lr and adam_lr.",
         "Write a list with a rate for each group, Muon's first.",
-        Reference(7658, "df59f203f", "2025-11-11", mends=False),
+        replace(_RATES, mends=False),
     ),
     WrongResult(
         Code.GRADIENTS_DIVIDED_TWICE, "0.18.3", "0.18.4", _ACCUMULATION,

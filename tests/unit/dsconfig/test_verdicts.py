@@ -206,3 +206,19 @@ def test_every_check_of_deepspeeds_models_is_known_here(version: str) -> None:
 def test_the_bucket_of_years_ago_is_read_where_zero_is_true(zero: object, size: object, refused: bool) -> None:
     verdict = verdict_on({**BATCH, "zero_optimization": zero, "allgather_size": size}, 1)
     assert places(verdict, Level.ERROR) == (["allgather_size"] if refused else [])
+
+
+AUTOCAST: dict[str, Any] = {**BATCH, "bf16": {"enabled": True}, "torch_autocast": {"enabled": True}}
+
+
+def test_between_two_known_versions_only_what_both_refuse_is_an_error() -> None:
+    (found,) = [note for note in verdict_on(AUTOCAST, version="0.18.3").notes if note.path[0:1] == ("torch_autocast",)]
+    assert found.level is Level.WARNING
+    assert found.message.startswith("DeepSpeed 0.17.6 rejects this, and 0.18.9 does not: ")
+    assert verdict_on(AUTOCAST, version="0.17.6").refused
+    both = verdict_on({**BATCH, "optimizer": {"type": "Adamx", "params": {}}}, version="0.18.3")
+    assert places(both, Level.ERROR) == ["optimizer.type"]
+
+
+def test_a_version_newer_than_all_is_judged_by_the_newest_alone() -> None:
+    assert verdict_on({**BATCH, "optimizer": {"type": "OneBitAdam", "params": {}}}, version="0.20.0").refused

@@ -1,6 +1,6 @@
 """The table of what versions train wrongly: each row hits a configuration, and neither a sound one nor another version.
 
-That DeepSpeed trains so is read from its source; a row names the pull request.
+That DeepSpeed trains so is read from its source, of which a row names the pull request, and shown by tests/oracle.
 """
 
 from collections.abc import Iterator
@@ -121,6 +121,7 @@ ROWS: list[tuple[str, Versions, tuple[Config, Config], dict[str, Any]]] = [
         {},
     ),
     ("gradients-not-cleared", ("0.17.6", "0.18.5", "0.18.6"), ({**BF16, **SGD}, {**BF16, **ADAM}), {}),
+    ("muon-rates-ignored", ("0.17.6", "0.18.2", "0.18.3"), (TWO_RATES, muon(1, muon_lr=0.02, adam_lr=0.02)), {}),
     ("muon-is-sgd", ("0.17.6", "0.19.6", "0.19.7"), (muon(), muon(1)), {}),
     ("muon-is-sgd", ("0.17.6", "0.19.6", "0.19.7"), ({**FP32_SUMS, **muon(1)}, {**BF16, **muon(1)}), {}),
     ("muon-is-sgd", ("0.17.6", "0.19.7", "0.19.8"), (muon(2, CPU_OFFLOAD), muon(2)), {}),
