@@ -26,6 +26,7 @@ FULL: Json = {
             "fromConfig": {"model_type": "llama"},
             "parameters": 7_000_000_000,
             "trainableParameters": 1_000_000,
+            "trainable": ["layers.31"],
             "lora": {"rank": 16, "targets": ["q_proj"]},
             "frozenDtype": "BF16",
             "quantization": "NF4",

@@ -88,6 +88,7 @@ def models() -> dict[str, Case]:
         found[f"stage {stage}, frozen"] = case(configuration(stage, 4), frozen=[0, 3])
         found[f"stage {stage}, tied"] = case(configuration(stage, 4), SQUARE_ENDS, tied=True)
     nothing_stays = configuration(3, 4, zero=NOTHING_STAYS)
+    found["stage 3, frozen before, nothing stays"] = case(nothing_stays, frozen=[0, 1])
     found["stage 3, tied, nothing stays"] = case(nothing_stays, SQUARE_ENDS, tied=True)
     return found
 

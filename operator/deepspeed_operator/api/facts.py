@@ -73,7 +73,16 @@ class ModelFacts(ApiModel):
         default=None, description="All parameters of the model. Unset: those of fromConfig. Example: 6738415616"
     )
     trainable_parameters: Count | None = Field(
-        default=None, description="Parameters that are trained. Unset: those of lora, else assumed to be all."
+        default=None,
+        description="Parameters that are trained. Unset: those of lora or trainable, else assumed to be all.",
+    )
+    trainable: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Atomic()] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="Modules of fromConfig's model that are trained, and all else is frozen: their names or parts of "
+        'these, with * and [ ]. Example: ["layers.3[01]", lm_head] of 32 layers. Unset: those of lora or '
+        "trainableParameters.",
     )
     experts: ExpertFacts | None = Field(
         default=None,

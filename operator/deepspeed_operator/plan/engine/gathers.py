@@ -14,7 +14,7 @@ from itertools import accumulate, groupby
 from typing import Final
 
 from deepspeed_operator.dsconfig.setup import ZERO, Setup
-from deepspeed_operator.plan.model.architecture import Model, Module, Tensor, layer_of
+from deepspeed_operator.plan.model.architecture import Model, Module, Tensor, first_trained, layer_of
 
 # What one collective gathers.
 Gather = tuple[Tensor, ...]
@@ -69,7 +69,7 @@ def gathered(
     `first_stays`: after a backward pass, the first module's parameters stay until they are used again. Its input needs
     no gradient, so that older versions never see the end of its backward pass.
     """
-    order = visited(modules, again)
+    order = visited(modules, again, begin=first_trained(modules))
     releases, _ = _decided(order, kept, limits, accumulates=micro_steps > 1, first_stays=first_stays)
     gathers: list[Gather] = []
     left: set[Tensor] = set()
@@ -97,16 +97,19 @@ def live(
     return tuple(step.whole)
 
 
-def visited(modules: Sequence[Module], again: Again = Again.NEVER) -> tuple[list[Module], frozenset[int]]:
+def visited(
+    modules: Sequence[Module], again: Again = Again.NEVER, *, begin: int = 0
+) -> tuple[list[Module], frozenset[int]]:
     """Return the modules in the order in which both passes of a micro step visit them, and after which none is let go.
 
+    `begin`: the first one that the backward pass comes back to: before it, nothing is trained.
     A layer that is computed again is so by all of its modules, before the backward pass goes through it. What is not
     reentrant begins once its last module was fetched for that, and stops in this module, whose end it never sees:
     early_stop of torch.utils.checkpoint.
     """
     backward: list[Module] = []
     stays: set[int] = set()
-    for layer, part in groupby(reversed(modules), key=layer_of):
+    for layer, part in groupby(reversed(modules[begin:]), key=layer_of):
         last, *others = part
         forward = [*reversed(others), last]
         if not layer or again is Again.NEVER:

@@ -11,7 +11,16 @@ from functools import cached_property, lru_cache
 from itertools import takewhile
 from typing import Final
 
-from deepspeed_operator.plan.model.architecture import Attention, Model, Module, Shape, Tensor, Usage, layer_of
+from deepspeed_operator.plan.model.architecture import (
+    Attention,
+    Model,
+    Module,
+    Shape,
+    Tensor,
+    Usage,
+    first_trained,
+    layer_of,
+)
 from deepspeed_operator.plan.model.families import Linear, Norm, Norming
 
 _FP32: Final = 4
@@ -232,7 +241,11 @@ def _pieces(
     """
     uses = Counter(tensor for module in modules for tensor in module if tensor.trained)
     seen = set[Tensor]()
-    for module in modules:
+    begin = _begin(modules)
+    for index, module in enumerate(modules):
+        if index < begin:
+            yield Piece((), layer=layer_of(module))
+            continue
         new = [tensor for tensor in module if tensor.trained and tensor not in seen]
         waits = round(share * sum(tensor.elements for tensor in module if tensor in seen))
         joins = round(share * sum(tensor.elements for tensor in new if uses[tensor] > 1))
@@ -245,6 +258,18 @@ def _pieces(
         else:
             held = layer_input if name in (first, _WHOLE) else 0
         yield Piece(trained, held, working.get(name, 0), again, layer, waits, joins)
+
+
+def _begin(modules: tuple[Module, ...]) -> int:
+    """Return where autograd begins to keep something: at the layer, or beside them the module, that is trained first.
+
+    What its frozen modules before that one do not keep is counted; where nothing is known to be trained, all is.
+    """
+    first = first_trained(modules)
+    layer = layer_of(modules[first]) if modules else ""
+    while layer and first and layer_of(modules[first - 1]) == layer:
+        first -= 1
+    return first
 
 
 def _place(module: Module) -> tuple[str, str]:

@@ -117,7 +117,7 @@ def _open_facts(case: _Case) -> Iterator[_OpenFact]:
         yield _OpenFact("sequenceLength", lambda case: case.used(sequence=1), lambda case: case.used(sequence=longest))
     if model.assumes(_TRAINED):
         yield _OpenFact(_TRAINED, _frozen, _same)
-    if model.freezes_some:
+    if model.freezes_some or model.freezes_between:
         yield _OpenFact("that frozen layers keep activations", _without_activations, _same)
     yield from map(_guessed, model.guesses)
     if case.optimizer.assumed:

@@ -1,6 +1,6 @@
 """What the planner knows of a model, and from where."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
@@ -159,9 +159,23 @@ class Model:
         """Whether part of it is frozen, and which part is not known."""
         return self.trainable is not None and self.trainable < self.parameters and not self.usage.adapted
 
+    @property
+    def freezes_between(self) -> bool:
+        """Whether modules are frozen that autograd goes back through, of which less is kept than is counted."""
+        if self.usage.adapted or self.trainable is not None:
+            return False
+        behind = self.modules[first_trained(self.modules) :]
+        return any(not tensor.trained for module in behind for tensor in module)
+
     def assumes(self, name: str) -> bool:
         """Whether this fact is nobody's word."""
         return any(fact.name == name and fact.source is Source.ASSUMED for fact in self.facts)
+
+
+def first_trained(modules: Sequence[Module]) -> int:
+    """Return the place of the first module of which something is trained, 0 where none is."""
+    trained = (index for index, module in enumerate(modules) if any(each.trained for each in module))
+    return next(trained, 0)
 
 
 class UnknownModelError(ValueError):

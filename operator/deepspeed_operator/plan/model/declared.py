@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Final
 
 from deepspeed_operator.api.facts import AttentionKernel, ExpertFacts, FrozenType, Lora, ModelFacts, Quantization
@@ -50,7 +51,9 @@ def model_of(facts: ModelFacts) -> Model:
         raise UnknownModelError("neither parameters nor fromConfig is given: write one of them")
     if facts.experts is not None:
         model = replace(model, experts=_experts(facts, facts.experts))
-    if facts.lora is not None:
+    if facts.trainable is not None:
+        model = _with_trained(model, facts)
+    elif facts.lora is not None:
         model = _with_adapters(model, facts.lora)
     elif facts.trainable_parameters is not None:
         model = replace(model, trainable=min(facts.trainable_parameters, model.parameters))
@@ -149,6 +152,49 @@ def _is_outside(tensor: Tensor) -> bool:
     return not tensor.name.startswith("layers.")
 
 
+def _with_trained(model: Model, facts: ModelFacts) -> Model:
+    """Freeze all but the modules that are named."""
+    patterns = facts.trainable or ()
+    if not model.modules:
+        raise UnknownModelError("trainable needs fromConfig, which tells the modules")
+    if facts.lora is not None:
+        raise UnknownModelError("trainable and lora are both given: lora freezes all but its adapters")
+    names = dict.fromkeys(_module_name(tensor) for module in model.modules for tensor in module)
+    for pattern in patterns:
+        if not any(_names(pattern, name) for name in names):
+            inside = dict.fromkeys(name.split(".", 2)[-1] for name in names)
+            raise UnknownModelError(f"trainable: {pattern} is none of layers.N, {', '.join(inside)}")
+    modules = tuple(
+        tuple(
+            replace(tensor, trained=any(_names(pattern, _module_name(tensor)) for pattern in patterns))
+            for tensor in module
+        )
+        for module in model.modules
+    )
+    model = replace(model, modules=modules)
+    if facts.trainable_parameters not in (None, model.trained):
+        raise UnknownModelError(
+            f"trainableParameters {facts.trainable_parameters} contradict trainable, which has {model.trained}"
+        )
+    return model
+
+
+def _module_name(tensor: Tensor) -> str:
+    return tensor.name.rpartition(".")[0]
+
+
+# What holds modules in transformers, and what holds a layer's in some families only.
+_OUTSIDE: Final = frozenset({"model", "transformer", "language_model"})
+_HOLDERS: Final = frozenset({"self_attn", "attn", "attention", "mlp"})
+
+
+def _names(pattern: str, name: str) -> bool:
+    """Whether a pattern is a name, or a part of one between dots, as transformers or the plan names it."""
+    left_out = _OUTSIDE if _HOLDERS & set(name.split(".")) else _OUTSIDE | _HOLDERS
+    plain = ".".join(part for part in pattern.split(".") if part not in left_out)
+    return bool(plain) and fnmatchcase(f".{name}.", f"*.{plain}.*")
+
+
 def _with_adapters(model: Model, lora: Lora) -> Model:
     """Freeze all, and add a pair of matrices beside each module that is named, as peft does it."""
     shape = model.shape
@@ -180,7 +226,7 @@ def _beside(module: Module, pairs: Mapping[str, tuple[int, int]]) -> Iterator[Mo
 
 def _facts(facts: ModelFacts, model: Model) -> Iterator[Fact]:
     usage = model.usage
-    trained_is_said = facts.lora is not None or facts.trainable_parameters is not None
+    trained_is_said = any(each is not None for each in (facts.lora, facts.trainable, facts.trainable_parameters))
     if facts.from_config is None and model.shape is not None:
         yield from _facts_of(model.shape, facts)
     if facts.experts is not None:

@@ -10,7 +10,7 @@ from deepspeed_operator.job.data_sheets import Device
 from deepspeed_operator.job.precision import Precision
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.plan.engine.partitioning import to_single_ranks
-from deepspeed_operator.plan.model.architecture import Model
+from deepspeed_operator.plan.model.architecture import Model, first_trained, total
 from deepspeed_operator.plan.time.links import Link, Links
 
 
@@ -128,7 +128,15 @@ def _slower(device: Device) -> dict[Precision, float]:
 
 
 def flops(model: Model, tokens: int) -> float:
-    """Of one sample's two passes: 6 for each parameter and token, and attention's products (2204.02311, B)."""
+    """Of one sample's two passes: 6 for each parameter and token, and attention's products (2204.02311, B).
+
+    What is frozen has no gradient of its own, and the backward pass ends at the first module that is trained.
+    """
     attention = 12 * model.shape.layers * model.shape.queries * tokens if model.shape else 0
-    passes = 6 if model.trained == model.parameters else 4  # what is frozen has no gradient of its own
-    return tokens * (passes * model.passed + attention)
+    if model.trained == model.parameters:
+        return tokens * (6 * model.passed + attention)
+    if model.trainable is not None or not model.modules:
+        return tokens * (4 * model.passed + attention)
+    behind = total(model.modules[first_trained(model.modules) :]) / model.parameters
+    # A third of attention's products are the forward pass's.
+    return tokens * (2 * model.passed * (1 + behind) + 2 * model.trained + attention * (1 + 2 * behind) / 3)

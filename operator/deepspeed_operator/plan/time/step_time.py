@@ -25,7 +25,7 @@ from deepspeed_operator.plan.engine.partitioning import (
     replaced_by_bf16_optimizer,
     trained_here,
 )
-from deepspeed_operator.plan.model.architecture import Model
+from deepspeed_operator.plan.model.architecture import Model, first_trained
 from deepspeed_operator.plan.time.costs import Costs, Work, work_of
 from deepspeed_operator.plan.traffic.collectives import ALL_GATHER, REDUCE_SCATTER, Term
 from deepspeed_operator.plan.traffic.communication import Traffic
@@ -163,7 +163,7 @@ def visits(setup: Setup, model: Model, accumulation: int) -> tuple[int, int]:
         return 0, 0
     again = computed_again(model)[0]
     _, gathers = simulated(setup, model, accumulation, again)
-    order, _ = visited(model.modules, again)
+    order, _ = visited(model.modules, again, begin=first_trained(model.modules))
     return sum(len(gather) for gather in gathers), len(order) * accumulation
 
 
