@@ -35,8 +35,12 @@ def answer_lines(planned: Planned) -> Iterator[str]:
     fit = answer.estimate.fit
     if fit is not None and fit.open:
         yield f"  {word(answer.estimate)}: {'; '.join(fit.open)}"
+    pod, limit = answer.estimate.pod_size, job.limit
+    if limit is not None and pod > planned.largest_pod:
+        yield f"  its pod needs {gib(pod)} of its limit of {gib(limit)}, too much: the kernel would end it"
     if planned.is_too_large:
-        yield f"  As written it does not fit: {_memory(planned, planned.now)}"
+        surely = " it does not fit" if planned.now.fits is Fit.NO else ""
+        yield f"  As written{surely}: {_memory(planned, planned.now)}"
 
 
 def _applied(planned: Planned) -> str:

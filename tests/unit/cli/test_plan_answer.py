@@ -123,6 +123,21 @@ def test_no_script_is_changed_for_what_a_configuration_alone_does_as_fast() -> N
     assert not any(each["script"] for each in roomy)
 
 
+def test_a_pod_that_the_kernel_would_end_is_no_answer_without_a_word() -> None:
+    zero = {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": zero}
+    limited = job(gpuMemory="10Gi", model={"activationCheckpointing": True}, dsConfig=config)
+    limited = limited.replace('{"nvidia.com/gpu": 8}', '{"nvidia.com/gpu": 8, "memory": "64Gi"}')
+    assert "of its limit of 64.0 GiB, too much: the kernel would end it" in line(shown(limited), "its pod needs ")
+    assert "its pod needs" not in shown(job())
+
+
+def test_what_only_may_be_too_large_is_not_said_to_be() -> None:
+    needed = recorded(job())["memory"]["needed"] / 2**30
+    out = shown(job(), "--gpu-memory", f"{needed - 1:.1f}")
+    assert f"  As written: {needed:.1f} of {needed - 1:.1f} GiB (may fit)" in out
+
+
 def test_the_answer_changes_no_numbers_where_what_is_written_fits() -> None:
     found = recorded(*LLAMA)
     assert "numbers change" not in (found["alternatives"][found["answer"]["number"] - 1]["caveat"] or "")
