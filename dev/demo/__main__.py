@@ -63,7 +63,7 @@ def train(cluster: Environment) -> None:
         raise SystemExit("\nThe job did not complete.")
     print("\nLosses")
     for index in range(job["spec"]["nodes"]):
-        pod = f"quickstart-{job['status']['attempt']}-{index}"
+        pod = f"quickstart-{job['status']['attempt']['number']}-{index}"
         losses = [line for line in program_lines(cluster, pod) if " loss " in line]
         if not losses:
             raise SystemExit(f"The pod {pod} printed no loss.")

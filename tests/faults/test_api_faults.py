@@ -84,7 +84,7 @@ def test_a_quota_that_two_pods_race_for_is_tried_again(replica: Replica, jobs: J
     replica.start()
     jobs.apply()
     replica.eventually(jobs.running, 20)
-    assert jobs.status()["attempt"] == 1
+    assert jobs.status()["attempt"]["number"] == 1
 
 
 def test_a_deletion_that_nobody_watched_is_seen(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:

@@ -34,7 +34,7 @@ def test_clocks_an_hour_apart(replica: Replica, jobs: Jobs, proxy: Proxy, hours:
     replica.start()
     jobs.apply()
     replica.eventually(jobs.running, 20)
-    began = datetime.fromisoformat(jobs.status()["startTime"])
+    began = datetime.fromisoformat(jobs.status()["run"]["startTime"])
     assert abs(began - _now() - ahead) < timedelta(minutes=1)
     ended = {"exitCode": 7, "reason": "Error", "finishedAt": _now().isoformat().replace("+00:00", "Z")}
     trainer = {"name": "trainer", "image": "i", "imageID": "", "ready": False, "restartCount": 0}

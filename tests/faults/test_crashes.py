@@ -150,7 +150,7 @@ def test_a_create_that_arrives_late_is_undone_or_does_nothing(
     jobs.apply()
     second.eventually(jobs.running, 30)
     jobs.change(runId="again")
-    second.eventually(lambda: jobs.running() and jobs.status()["attempt"] == 2, 30)
+    second.eventually(lambda: jobs.running() and jobs.status()["attempt"]["number"] == 2, 30)
     second.eventually(lambda: jobs.pod_names() == ["pretrain-2-0", "pretrain-2-1"], 20)
     released.set()
     second.eventually(lambda: late, 10)
