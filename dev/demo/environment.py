@@ -15,10 +15,7 @@ RELEASE = "deepspeed-operator"
 
 @dataclass(frozen=True)
 class Environment:
-    """A cluster, the programs that talk to it, the images that it can pull, and the DeepSpeed in that of the workers.
-
-    An empty version is not known.
-    """
+    """A cluster, the programs that talk to it, the images that it can pull, and the DeepSpeed in the workers'."""
 
     kubectl: str
     helm: str
@@ -70,7 +67,10 @@ def current() -> Environment:
             f"CLUSTER=current needs {', '.join(missing)}: `make images REGISTRY=…` builds and pushes the images, then\n"
             "make demo CLUSTER=current OPERATOR_IMAGE=…/deepspeed-operator:TAG WORKER_IMAGE=…/deepspeed-worker:TAG"
         )
-    version = os.environ.get("DEEPSPEED_VERSION", "")
+    from dev.images import recipes
+
+    # That of the worker image as this checkout builds it, unless another one is named.
+    version = os.environ.get("DEEPSPEED_VERSION") or recipes.worker_deepspeed()
     return Environment("kubectl", "helm", None, images["OPERATOR_IMAGE"], images["WORKER_IMAGE"], version)
 
 
