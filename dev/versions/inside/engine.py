@@ -1,4 +1,7 @@
-"""Starts an engine with each configuration of stdin, on one rank, and prints DeepSpeed's refusal, null if it starts."""
+"""Starts an engine with each configuration of stdin, on one rank, and prints DeepSpeed's refusal, null if it starts.
+
+With the argument `step` it trains a step, too.
+"""
 
 # DeepSpeed is there only.
 # pyright: basic, reportMissingImports=false
@@ -39,7 +42,10 @@ def _refusal(config: dict[str, Any]) -> str | None:
         deepspeed.init_distributed("gloo", auto_mpi_discovery=False, init_method=meeting, rank=0, world_size=1)
         model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
         try:
-            deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
+            engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
+            if sys.argv[1:] == ["step"]:
+                engine.backward(engine(torch.ones(1, 16)).sum())
+                engine.step()
         except Exception as error:  # whatever it raises is how it refuses
             return f"{type(error).__name__}: {error}"
     return None
