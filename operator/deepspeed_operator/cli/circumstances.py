@@ -111,9 +111,16 @@ def _in_own_words(model: Model, facts: ModelFacts) -> Model:
 
 
 def circumstances(
-    arguments: argparse.Namespace, model: Model, world: World, setup: Setup, *, micro: int, ranks: Ranks
+    arguments: argparse.Namespace,
+    model: Model,
+    world: World,
+    setup: Setup,
+    *,
+    micro: int,
+    ranks: Ranks,
+    framework: bool,
 ) -> Circumstances:
-    """Return what all alternatives have in common."""
+    """Return what all alternatives have in common; `framework`: whether one runs the steps."""
     links, facts = _links(arguments, ranks.device)
     timed = True
     if arguments.calibration is not None:
@@ -123,7 +130,9 @@ def circumstances(
         tokens = model.usage.sequence or _USUAL_SEQUENCE
         declared = arguments.micro_step / micro if arguments.micro_step else None
         device, precision = ranks.device or USUAL, precision_of(setup)
-        costs = assumed(model, device, links, tokens=tokens, precision=precision, declared=declared)
+        costs = assumed(
+            model, device, links, tokens=tokens, precision=precision, declared=declared, framework=framework
+        )
         timed = ranks.device is not None
         if model.usage.sequence is None:
             facts += (Fact("sequenceLength", tokens, Source.ASSUMED),)

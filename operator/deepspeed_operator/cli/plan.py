@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at, present
 from deepspeed_operator.cli import degrees
@@ -167,7 +168,8 @@ def _planned(index: int, judged: Judged, arguments: argparse.Namespace) -> Plann
     half = ranks.device.half if ranks.device is not None else Precision.BF16
     config, left = decided(batch.config, half, chosen), undecided(batch.config)
     setup = setup_of(config, world.size, version, parallelism)
-    around = circumstances(arguments, model, world, setup, micro=batch.micro, ranks=ranks)
+    framework = batch.is_frameworks or (spec is not None and spec.training.integration is not Integration.NONE)
+    around = circumstances(arguments, model, world, setup, micro=batch.micro, ranks=ranks, framework=framework)
     around = replace(around, parallelism=parallelism)
     assumed = () if report.version else (Fact("DeepSpeed", version, Source.ASSUMED),)
     options = Options(nodes=arguments.nodes, slots=arguments.slots)

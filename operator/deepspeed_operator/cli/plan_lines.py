@@ -12,7 +12,7 @@ from deepspeed_operator.dsconfig.batch import KEYS
 from deepspeed_operator.dsconfig.wording import plural
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.job.units import GIB
-from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Speedups
+from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Speedups, free_micro_batch
 from deepspeed_operator.plan.advice.script import INT8_AT_STAGE_3, NF4_AT_STAGE_3
 from deepspeed_operator.plan.memory.fit import Fit
 from deepspeed_operator.plan.time.costs import TUNED, UTILIZATION
@@ -105,6 +105,7 @@ def _time_lines(planned: Planned) -> Iterator[str]:
         "network": time.communication,
         "optimizer": time.update,
         "ZeRO's own work": time.work,
+        **({"waiting for Python": time.host} if time.host else {}),
     }
     width = max(map(len, parts))
     for name, seconds in parts.items():
@@ -114,6 +115,8 @@ def _time_lines(planned: Planned) -> Iterator[str]:
         yield f"  {time.hidden_by} up to {time.hidden:.3g} s of the network: which of both is not known"
     if time.unproven:
         yield f"  not counted: {', '.join(time.unproven)}"
+    if (free := free_micro_batch(now, planned.job.around)) is not None:
+        yield f"  the host is the limit: a larger micro batch is free until {free}"
 
 
 def _assumption(planned: Planned) -> str:

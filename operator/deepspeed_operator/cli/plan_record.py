@@ -98,6 +98,7 @@ def _of_time(time: StepTime) -> dict[str, Any]:
         "networkShare": time.share,
         "unproven": list(time.unproven),
         "hidden": time.hidden,
+        "host": time.host,
     }
 
 

@@ -16,7 +16,8 @@ _ALIKE: Final = 0.05
 class Device:
     """`memory` in bytes as the driver reports them; `flops` a second of 16 bits, dense, `plain_flops` of fp32 without
     TF32; `memory_rate` and `interconnect`, the latter each way between GPUs of a node, in bytes a second. `half`: the
-    16-bit type that its tensor cores multiply: bf16 from compute capability 8.0 on, before that fp16 alone.
+    16-bit type that its tensor cores multiply: bf16 from compute capability 8.0 on, before that fp16 alone. `host`: how
+    many times as long as beside an H200 Python usually takes beside it.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Device:
     memory_rate: float
     interconnect: float
     half: Precision
+    host: float = 1.0
 
     def has(self, memory: int) -> bool:
         """Whether a whole one may be said to have so many bytes: what the driver keeps for itself is not among them."""
@@ -38,12 +40,17 @@ _PCIE_5: Final = 64
 _PCIE_4: Final = 32
 _PCIE_3: Final = 16
 _BEFORE_AMPERE: Final = ("V100", "T4")
+# Of the CPUs that machines with these GPUs are sold with (Xeons of 2017 and 2019; EPYC of 2020, Xeons of 2021) beside
+# those of 2023, one thread of each. Nobody measured it: the first steps of a job do.
+_HOSTS: Final = {"V100": 1.6, "T4": 1.6, "A100": 1.3, "A10": 1.3, "A6000": 1.3, "A5000": 1.3, "RTX3090": 1.3}
 
 
 def _device(name: str, mebibytes: int, teraflops: tuple[float, float], memory_rate: float, link: float) -> Device:
-    half = Precision.FP16 if name.partition("-")[0] in _BEFORE_AMPERE else Precision.BF16
+    family = name.partition("-")[0]
+    half = Precision.FP16 if family in _BEFORE_AMPERE else Precision.BF16
     flops, plain = (each * _TERA for each in teraflops)
-    return Device(name, mebibytes * _MIB, flops, plain, memory_rate * _TERA, link * _REACHED * _GIGA, half)
+    interconnect, host = link * _REACHED * _GIGA, _HOSTS.get(family, 1.0)
+    return Device(name, mebibytes * _MIB, flops, plain, memory_rate * _TERA, interconnect, half, host)
 
 
 DEVICES: Final = {

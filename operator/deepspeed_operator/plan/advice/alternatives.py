@@ -1,5 +1,6 @@
 """Which change of the configuration makes training faster, or lets it fit: the same model, ranks and network."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -37,6 +38,9 @@ WORTHWHILE: Final = 1.1
 _WRONG: Final = {row.code for row in WRONG_RESULTS}
 # What one more key must gain over the same change without it: it costs a user some thought.
 _FOR_ANOTHER_KEY: Final = 1.03
+# Share of a step from which what the GPU waits for Python is its limit.
+_LIMITS: Final = 0.1
+_MOST_MICRO: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +258,25 @@ def alternative(config: Mapping[str, Any], change: Change, now: Plan, around: Ci
 def too_large(plan: Plan, around: Circumstances) -> bool:
     """Whether a plan needs more than a GPU's memory."""
     return around.capacity is not None and plan.memory.needed > around.capacity
+
+
+def free_micro_batch(plan: Plan, around: Circumstances) -> int | None:
+    """Return the largest micro batch that fits and whose step is hardly longer; None where the host is not the limit.
+
+    Its samples are computed while the GPU would wait for the host.
+    """
+    now = plan.time
+    if now is None or now.host < _LIMITS * now.seconds:
+        return None
+
+    def costs_time(micro: int) -> bool:
+        setup, accumulation = plan.setup, plan.accumulation
+        time = step_time(setup, around.model, plan.traffic, around.costs, micro=micro, accumulation=accumulation)
+        larger = replace(plan, memory=memory(setup, around.model, micro, accumulation))
+        return time is None or time.seconds > WORTHWHILE * now.seconds or too_large(larger, around)
+
+    free = plan.micro + bisect_left(range(plan.micro + 1, _MOST_MICRO), True, key=costs_time)
+    return free if free > plan.micro else None
 
 
 def _gain(plan: Plan, now: Plan) -> float | None:

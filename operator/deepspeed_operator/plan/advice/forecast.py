@@ -33,7 +33,8 @@ def foresee(case: Case, nodes: int, device: Device, preflight: int | None = None
     """Return what is told of a job that can be foreseen; of alternatives, those that fit under any assumption."""
     links = measured_links(preflight, nodes, device) if preflight else Links(Bandwidth(device.interconnect), None)
     tokens = case.model.usage.sequence or 1
-    costs = assumed(case.model, device, links, tokens=tokens, precision=precision_of(case.setup))
+    precision = precision_of(case.setup)
+    costs = assumed(case.model, device, links, tokens=tokens, precision=precision, framework=case.framework)
     around = Circumstances(case.model, case.world, nodes, case.version, costs, parallelism=case.parallelism)
     now = plan_of(case.config, case.micro, case.accumulation, around)
     if case.fit(device.memory).fit is Fit.NO:

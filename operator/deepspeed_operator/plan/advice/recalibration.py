@@ -1,9 +1,8 @@
 """A plan corrected by what its job's first steps took: what the network's part is, and what would be faster.
 
-The all-reduce that was measured tells what the counted traffic takes. Of the rest of the measured step as much as may
-be is taken for computing, which no other configuration of the same batch avoids: a gain is rather larger than said. On
-a device that no data sheet here knows, all of it is, and only such changes are looked at as make none of the unknown
-parts larger.
+The all-reduce that was measured tells what the counted traffic takes; measured_step.py says of the rest how much is
+the host's and the GPU's. On a device that no data sheet here knows, all of it is computing, and only such changes are
+looked at as make none of the unknown parts larger.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +14,16 @@ from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO
 from deepspeed_operator.dsconfig.setup import Setup, ZeroStage
 from deepspeed_operator.job.data_sheets import Device, device_named
-from deepspeed_operator.plan.advice.alternatives import Alternative, Circumstances, Plan, advise, plan_of
+from deepspeed_operator.plan.advice.alternatives import (
+    Alternative,
+    Circumstances,
+    Plan,
+    advise,
+    free_micro_batch,
+    plan_of,
+)
 from deepspeed_operator.plan.advice.candidates import SINGLE, Change, changed, changes
+from deepspeed_operator.plan.advice.measured_step import split
 from deepspeed_operator.plan.engine.groups import groups_of
 from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.memory.case import Case, Missing
@@ -24,7 +31,7 @@ from deepspeed_operator.plan.memory.fit import ERROR
 from deepspeed_operator.plan.time.costs import Costs, Work, assumed
 from deepspeed_operator.plan.time.links import Bandwidth, Links, Sweep
 from deepspeed_operator.plan.time.measured import AllReduce, Measured
-from deepspeed_operator.plan.time.step_time import StepTime, overlaps, reductions, updated
+from deepspeed_operator.plan.time.step_time import overlaps, reductions, updated
 from deepspeed_operator.plan.traffic.collectives import ALL_REDUCE
 
 # What an alternative must gain to be worth a word in the middle of a run.
@@ -90,13 +97,17 @@ def correct_plan(case: Case | Missing, nodes: int, measured: Measured, preflight
     if device is not None and case.model.usage.sequence is not None:
         found = replace(found, predicted=now.time.seconds)
     found = replace(found, network=now.time.communication)
-    parts = split(now, around.costs, measured.step_seconds)
+    parts = split(now, around, measured.step_seconds)
     if parts is None:
         words = "the traffic takes longer at the measured all-reduce than the whole step did: nothing is advised"
         return replace(found, remarks=(*found.remarks, words))
     time, costs = parts
     around = replace(around, costs=costs, capacity=_room(now, measured))
-    best = next(iter(faster(case, replace(now, time=time), around, known=device is not None)), None)
+    now = replace(now, time=time)
+    if (free := free_micro_batch(now, around)) is not None:
+        words = f"the host is the limit: a larger micro batch is free until {free}"
+        found = replace(found, remarks=(*found.remarks, words))
+    best = next(iter(faster(case, now, around, known=device is not None)), None)
     if best is None or measured.peak_memory is None:
         return replace(found, best=best)
     more = measured.peak_memory / now.memory.allocated(measured.device_memory)
@@ -120,7 +131,8 @@ def _other(case: Case, measured: Measured) -> str | None:
 
 def _circumstances(case: Case, nodes: int, links: Links, device: Device | None) -> Circumstances:
     if device is not None:
-        costs = assumed(case.model, device, links, tokens=case.model.usage.sequence or 1)
+        tokens = case.model.usage.sequence or 1
+        costs = assumed(case.model, device, links, tokens=tokens, framework=case.framework)
     else:
         nothing = dict.fromkeys(Work, 0.0)
         # Any number does for a sample: it becomes what the measured step tells.
@@ -153,32 +165,6 @@ def _growing(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float]
         if seconds * _GROWS < kept[0][1]:
             kept.insert(0, (size, seconds))
     return tuple(kept) if len(kept) > 1 else ((0.0, 0.0), *kept)
-
-
-def split(now: Plan, costs: Costs, seconds: float) -> tuple[StepTime, Costs] | None:
-    """Return the parts of the measured step, and the costs that they tell of; None where they contradict each other."""
-    time = now.time
-    assert time is not None, "the links that it needs are known"
-    # What is sent while the passes compute may cost nothing: then it counts as computing, of which nothing is gained.
-    hidden = overlaps(now.setup) or time.hidden > 0
-    sent = sum(costs.links.seconds(term) or 0.0 for term in now.traffic.terms if term.after or not hidden)
-    rest = seconds - sent
-    if rest <= 0:
-        return None
-    # Computing takes at least what was assumed of it: then what is too short was less work for ZeRO and the optimizer.
-    avoidable = time.work + time.update
-    compute = min(rest, max(time.compute, rest - avoidable))
-    share = (rest - compute) / avoidable if avoidable else 0.0
-    return StepTime(compute, time.work * share, time.update * share, sent), replace(
-        costs,
-        sample=costs.sample * compute / time.compute,
-        reduction={work: seconds * share for work, seconds in costs.reduction.items()},
-        update={work: seconds * share for work, seconds in costs.update.items()},
-        gather=costs.gather * share,
-        module=costs.module * share,
-        # As long as before by what is left of the work: more would make the step shorter than it was measured.
-        hides=costs.hides * share * time.compute / compute if compute else 0.0,
-    )
 
 
 def faster(case: Case, now: Plan, around: Circumstances, *, known: bool) -> list[Alternative]:

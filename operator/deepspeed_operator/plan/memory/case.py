@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deepspeed_operator.api.quantity import bytes_of
-from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.api.spec import DeepSpeedJobSpec, Integration
 from deepspeed_operator.api.status import Batch, World
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
@@ -36,6 +36,7 @@ class Case:
     version: str
     parallelism: ParallelDegrees
     undecided: tuple[str, ...] = ()  # sections that config has as they are assumed to be
+    framework: bool = False  # whether one runs the steps, such as transformers' Trainer
 
     def fit(self, capacity: int) -> MemoryFit:
         """Compare with a GPU's memory: what an assumed precision could make otherwise is Unknown."""
@@ -93,7 +94,17 @@ def case_of(
         return Missing("spec.model", str(error), wrong=True)
     parallelism = declared_parallelism(spec)
     micro, accumulation = batch.micro_per_gpu, batch.accumulation
-    return Case(decided(config), model, micro, accumulation, world.size, judge.version, parallelism, undecided(config))
+    return Case(
+        config=decided(config),
+        model=model,
+        micro=micro,
+        accumulation=accumulation,
+        world=world.size,
+        version=judge.version,
+        parallelism=parallelism,
+        undecided=undecided(config),
+        framework=spec.training.integration is not Integration.NONE,
+    )
 
 
 def plan_memory(case: Case | Missing, gpus: Gpus | None) -> MemoryFit | Missing:

@@ -116,7 +116,10 @@ def calibrated(lines: Sequence[Mapping[str, Any]], fabric: str) -> Calibration:
         slower={},
         measured_in=precision,
         half=Precision.FP16 if precision is Precision.FP16 else Precision.BF16,
-        **stage_3,
+        gather=stage_3["gather"],
+        module=stage_3["module"],
+        gathering=stage_3["gathering"],
+        hides=stage_3["hides"],
     )
     return Calibration(fabric, costs, first.model)
 

@@ -11,6 +11,7 @@ from deepspeed_operator.job.precision import Precision
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.plan.engine.partitioning import to_single_ranks
 from deepspeed_operator.plan.model.architecture import Model, first_trained, total
+from deepspeed_operator.plan.time.host import USUAL, Host
 from deepspeed_operator.plan.time.links import Link, Links
 
 
@@ -38,7 +39,8 @@ class Costs:
     alone takes what stage 3 sends while it computes; `waits`: `gather` was measured on this network, waiting for it
     included. `slower`: how many times `sample` a sample takes in a precision, where it is not once; `measured_in`: the
     precision in which it was measured, if it was. `half`: the 16-bit type for this GPU. `byte`: of a byte that passes
-    through the GPU's memory; None: not known apart from the rest.
+    through the GPU's memory; None: not known apart from the rest. `host`: what its Python takes besides; nothing, where
+    `launch` was measured with it.
     """
 
     sample: float
@@ -56,6 +58,11 @@ class Costs:
     measured_in: Precision | None = None
     half: Precision = Precision.BF16
     byte: float | None = None
+    host: Host = field(default_factory=Host)
+
+    def on_host(self, factor: float) -> "Costs":
+        """Return those of a host that takes so many times as long."""
+        return replace(self, host=self.host.times(factor), gather=self.gather * factor, module=self.module * factor)
 
     def sample_in(self, precision: Precision) -> float:
         """Return the seconds of one sample's two passes, computed so."""
@@ -77,7 +84,7 @@ _PLAIN_UTILIZATION: Final = 0.7
 # Bytes that pass through a GPU's memory for each parameter, as measured on an H200; most of it is copies.
 _UPDATE: Final = {Work.WHOLE: 210, Work.DIVIDED: 250, Work.ROOTED: 250, Work.GATHERED: 250}
 _REDUCTION: Final = {Work.WHOLE: 35, Work.DIVIDED: 30, Work.ROOTED: 30, Work.GATHERED: 30}
-# Of Python, whatever the GPU: for each tensor that stage 3 gathers, for each module that it visits.
+# Of Python, on the host of H200s: for each tensor that stage 3 gathers, for each module that it visits.
 _GATHER: Final = 360e-6
 _MODULE: Final = 690e-6
 # Of computing, what goes on behind that: by two rounds on H200s together, which alone tell 0.3 and 0.9.
@@ -92,14 +99,21 @@ def assumed(
     tokens: int,
     precision: Precision = Precision.BF16,
     declared: float | None = None,
+    framework: bool = False,
 ) -> Costs:
     """Return costs that nobody measured; `declared`: the seconds of a sample's two passes, as a user says.
+
+    `framework`: whether one runs the steps, rather than the script itself.
 
     `precision`: what the job computes in, of which the facts are told. What a user says is of that: another precision
     is then taken to be as fast.
     """
     sample, slower = flops(model, tokens) / (device.flops * _UTILIZATION), _slower(device)
-    facts = [Fact("optimizer step, bytes moved a parameter", _UPDATE[Work.WHOLE], Source.ASSUMED)]
+    host = (USUAL if framework else USUAL.of_a_loop).times(device.host)
+    facts = [
+        Fact("optimizer step, bytes moved a parameter", _UPDATE[Work.WHOLE], Source.ASSUMED),
+        Fact("kernels that the host starts a second", round(1 / host.kernel), Source.ASSUMED),
+    ]
     if declared is not None:
         sample, slower = declared, {}
     elif precision in slower:
@@ -110,8 +124,9 @@ def assumed(
         sample=sample,
         reduction={work: size / device.memory_rate for work, size in _REDUCTION.items()},
         update={work: size / device.memory_rate for work, size in _UPDATE.items()},
-        gather=_GATHER,
-        module=_MODULE,
+        gather=_GATHER * device.host,
+        module=_MODULE * device.host,
+        host=host,
         links=links,
         facts=tuple(facts),
         hides=_HIDES,

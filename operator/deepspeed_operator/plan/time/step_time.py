@@ -7,8 +7,8 @@ are computed again, the time is an upper bound; how much may be saved is told be
     stages 0 to 2: computing + work + communication + update
     stage 3: the longer one of computing + work and communication, + update
 
-Work is what ZeRO does beside that: copies into buckets at each reduction, and at stage 3 Python for each module, as far
-as it takes longer than the share of computing that goes on behind it.
+Work is what ZeRO does beside that: copies into buckets at each reduction. Behind the host's Python all of it goes on,
+at stage 3 a share of the computing: where Python takes longer, the rest of it is a part of the step, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,8 @@ HOST_UPDATE: Final = 28 / 100e9 + 4 / 25e9
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds; `communication`: of those in which nothing else is done. With `unproven`, a lower bound.
+    """Seconds; `communication`: of those in which nothing else is done; `host`: in which the GPU waits for Python. With
+    `unproven`, a lower bound.
 
     `hidden`: seconds of the communication that may cost no time, as `hidden_by` says; an upper bound then.
     """
@@ -51,10 +52,11 @@ class StepTime:
     unproven: tuple[str, ...] = ()
     hidden: float = 0.0
     hidden_by: str = "overlap_comm may hide"
+    host: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return self.compute + self.work + self.update + self.communication
+        return self.compute + self.work + self.update + self.communication + self.host
 
     @property
     def least(self) -> float:
@@ -96,19 +98,25 @@ def step_time(
     compute = accumulation * (costs.launch + micro * costs.sample_in(precision_of(setup))) * passes / ranks
     compute += _dequantizing(setup, model, costs) * accumulation / ranks
     work = copying(setup, model, costs, accumulation) + _zero_plus_plus(setup, traffic, costs)
-    if work_of(setup) is Work.GATHERED:
-        work += max(0.0, visiting(setup, model, costs, accumulation) - costs.hides * compute)
     if work < 0:  # a sweep's single calls took longer than the same calls in a step: the network's time is less
         during, work = max(0.0, during + work), 0.0
-    if overlaps(setup) and costs.waits:
-        waited = min(during, visits(setup, model, accumulation)[0] * costs.gather)
-        during = waited + max(0.0, during * costs.gathering - compute - work)
-        work -= waited
+    update = (HOST_UPDATE if offloads(setup) else costs.update[work_of(setup)]) * updated(setup, model)
+    framework = accumulation * costs.host.framework(setup, model)
+    if work_of(setup) is Work.GATHERED:
+        host = max(0.0, visiting(setup, model, costs, accumulation) - costs.hides * compute)
+        if overlaps(setup) and costs.waits:
+            waited = min(during, visits(setup, model, accumulation)[0] * costs.gather)
+            during = waited + max(0.0, during * costs.gathering - compute - work - host)
+            host -= waited
+    else:
+        starting = costs.host.starting(setup, model, accumulation)
+        host = max(0.0, starting - compute - work - during - update - after)
     return StepTime(
         compute=compute,
         work=work,
-        update=(HOST_UPDATE if offloads(setup) else costs.update[work_of(setup)]) * updated(setup, model),
+        update=update,
         communication=during + after,
+        host=host + framework,
         unproven=tuple(
             name for name in dict.fromkeys((*traffic.unproven, *_unproven(setup, model, costs))) if name not in BY_PAPER
         ),

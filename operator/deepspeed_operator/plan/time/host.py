@@ -1,0 +1,78 @@
+"""What the host does for a step: its Python starts every kernel, DeepSpeed's looks after each tensor besides.
+
+The GPU works behind it, so that a step is as long as the longer of the two. What a framework does between two micro
+steps is not overlapped: transformers' Trainer reads each loss (logging_nan_inf_filter), and waits for the GPU by that.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from deepspeed_operator.dsconfig.setup import Setup, ZeroStage
+from deepspeed_operator.plan.model.architecture import Model
+from deepspeed_operator.plan.model.families import Norm, Norming
+
+# Kernels of both passes, as torch's profiler counted them in one of Mistral, Qwen 3 and GPT-2 with PyTorch 2.11 and
+# transformers 5.17 (2,880, 5,048 and 1,698; so counted 2,882, 5,012 and 1,896): of a norm made of single operations, of
+# PyTorch's own, of a linear with its gradients, and of all else in a layer (rotation, attention, activation, sums).
+_NORM: Final = {Norming.RMS: 24, Norming.LAYER: 4}
+_LINEAR: Final = 4
+_LAYER: Final = 55
+# Beside an adapted linear: two more, a dropout, a scale and a sum.
+_ADAPTED: Final = 12
+# The forward pass is started twice then: a third of all.
+_CHECKPOINTED: Final = 4 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Seconds: of each `kernel` that a micro step starts, of each `gradient` that stages 1 and 2 take from it, of each
+    trained `tensor` in an optimizer step, and of each module `between` two micro steps of a framework.
+    """
+
+    kernel: float = 0.0
+    gradient: float = 0.0
+    tensor: float = 0.0
+    between: float = 0.0
+
+    def times(self, factor: float) -> "Host":
+        """Return those of a host that takes so many times as long."""
+        seconds = (self.kernel, self.gradient, self.tensor, self.between)
+        return Host(*(each * factor for each in seconds))
+
+    @property
+    def of_a_loop(self) -> "Host":
+        """The same without a framework."""
+        return replace(self, between=0.0)
+
+    def starting(self, setup: Setup, model: Model, accumulation: int) -> float:
+        """Seconds of a step below stage 3 in which the host starts what the GPU does."""
+        trained = _trained_tensors(model)
+        gradients = trained if setup.stage > ZeroStage.DISABLED else 0
+        micro_step = kernels(model) * self.kernel + gradients * self.gradient
+        return (accumulation * micro_step + trained * self.tensor) / setup.division.pipeline
+
+    def framework(self, setup: Setup, model: Model) -> float:
+        """Seconds of a framework after each micro step, in which the GPU waits."""
+        return len(model.modules) * self.between / setup.division.pipeline
+
+
+def kernels(model: Model) -> float:
+    """Return how many kernels a micro step's two passes start; none of a model whose layers are not known."""
+    shape = model.shape
+    if shape is None:
+        return 0.0
+    family = shape.family
+    norms = sum(isinstance(part, Norm) for part in family.layer)
+    adapted = sum(linear.adapted_by(model.usage.adapted) for linear in family.linears)
+    layer = norms * _NORM[family.norming] + len(family.linears) * _LINEAR + adapted * _ADAPTED + _LAYER
+    return shape.layers * layer * (_CHECKPOINTED if model.usage.checkpointing else 1)
+
+
+def _trained_tensors(model: Model) -> int:
+    return len({tensor.name for module in model.modules for tensor in module if tensor.trained})
+
+
+# Python of PyTorch 2.11, transformers 5.17 and DeepSpeed 0.19.8, as two ranks took it on the host of two H200s: narrow
+# models under the Trainer and in a loop (bench/gpu/results/trainer/host.jsonl). The same host takes half as long again
+# at other times.
+USUAL: Final = Host(kernel=22e-6, gradient=75e-6, tensor=130e-6, between=45e-6)
