@@ -20,7 +20,8 @@ class Configuration:
     """`overrides` change the model's config.json, `zero` the section zero_optimization.
 
     `micro` is samples, `sequence` tokens, `lora` the rank of adapters beside a frozen model, 0 for none. The optimizer
-    is AdamW: DeepSpeed's fused one, the one of torch, or the one for the host where states are offloaded.
+    is AdamW: DeepSpeed's fused one, the one of torch, or the one for the host where states are offloaded. `framework`
+    runs the steps; none: a plain loop. `declared`: what a job's spec.model would say instead of the config.json.
     """
 
     name: str
@@ -40,6 +41,8 @@ class Configuration:
     zero: Mapping[str, Any] = field(default_factory=_nothing)
     overrides: Mapping[str, Any] = field(default_factory=_nothing)
     save: bool = False
+    framework: str = ""
+    declared: Mapping[str, Any] = field(default_factory=_nothing)
 
     def model_config(self) -> dict[str, Any]:
         """The model's config.json."""

@@ -27,7 +27,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 def setup_and_model(record: Mapping[str, Any]) -> tuple[Setup, Model]:
     """A configuration's record, as the planner reads it."""
     facts: dict[str, Any] = {
-        "fromConfig": record["model_config"],
+        **(record.get("declared") or {"fromConfig": record["model_config"]}),
         "sequenceLength": record["sequence"],
         "attention": "Eager" if record["attention"] == "eager" else "SDPA",
         "activationCheckpointing": record["checkpointing"],

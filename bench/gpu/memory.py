@@ -13,20 +13,22 @@ where a micro step is not its step's last; the `phases` of older files count it 
 import argparse
 from pathlib import Path
 
-from bench.gpu import configurations
+from bench.gpu import configurations, frameworks
 from bench.gpu.fresh import Item, measure
 
 # With the imports, which only the first ones wait for.
 _SECONDS = 90
+_TABLES = {"memory": configurations.memory, "families": frameworks.families}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--table", choices=_TABLES, default="memory")
     parser.add_argument("--only", nargs="*", default=[], help="names, or patterns of names")
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no other one is begun")
     arguments = parser.parse_args()
-    chosen = configurations.chosen(configurations.memory(), arguments.only)
+    chosen = configurations.chosen(_TABLES[arguments.table](), arguments.only)
     items = [Item(each.name, each.record(), _SECONDS) for each in chosen]
     measure("bench.gpu.inside.memory", items, arguments.output, arguments.budget)
 
