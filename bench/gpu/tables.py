@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.gpu import verdicts
+from bench.gpu import trainer_tables, verdicts
 from bench.gpu.estimator import estimate
 from bench.gpu.expectations import RECIPE, WORLD, expected_memory, expected_traffic, lines, setup_and_model, world_of
 
@@ -248,6 +248,19 @@ def tables(folder: Path) -> Iterator[tuple[str, Iterator[str]]]:
     yield "article", article(rounds)
     yield "recipe", recipe(rounds, predicted)
     yield "engine", verdicts.table(lines_of(folder, "engine"))
+    trained = [each for each in lines_of(folder, "trainer") if "mean" in each]
+    yield "steps", _of_rows(_STEPS, trainer_tables.steps(trained, predicted))
+    yield "stages", _of_rows(_STAGES, trainer_tables.stages(trained))
+
+
+_STEPS: Final = ("configuration", "step s", "predicted s", "predicted now", "host's part s", "peak GiB", "predicted")
+_STAGES: Final = ("its steps taken", "those of", "are told to take s", "measured s", "error")
+
+
+def _of_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    yield from _head(*names)
+    for each in rows:
+        yield _row(*each)
 
 
 def main() -> None:

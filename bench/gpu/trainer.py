@@ -26,7 +26,7 @@ from deepspeed_operator.plan.time.costs import assumed
 from deepspeed_operator.plan.time.links import Bandwidth, Links
 
 _SECONDS: Final = 150
-_GPU: Final = DEVICES["H200-141G"]
+GPU: Final = DEVICES["H200-141G"]
 
 
 def job(configuration: Configuration, output: Path, steps: int) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def predicted(configuration: Configuration) -> dict[str, Any]:
     found: dict[str, Any] = {"name": configuration.name, "memory": round(expected_memory(record).size)}
     if configuration.declared:
         return {**found, "memory": round(expected_memory({**record, "world": 1}).size)}
-    links = Links(Bandwidth(_GPU.interconnect), None)
-    costs = assumed(model, _GPU, links, tokens=configuration.sequence, framework=bool(configuration.framework))
+    links = Links(Bandwidth(GPU.interconnect), None)
+    costs = assumed(model, GPU, links, tokens=configuration.sequence, framework=bool(configuration.framework))
     around = Circumstances(model, WORLD, 1, VERSION, costs)
     time = plan_of(configuration.ds_config(), configuration.micro, configuration.accumulation, around).time
     return {**found, "seconds": round(time.seconds, 4), "host": round(time.host, 4)} if time is not None else found

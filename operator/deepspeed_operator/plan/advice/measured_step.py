@@ -71,11 +71,16 @@ def _by_gpu(now: Plan, around: Circumstances, sent: float, seconds: float) -> tu
     compute = min(rest, max(time.compute, rest - avoidable))
     share = (rest - compute) / avoidable if avoidable else 0.0
     found = StepTime(compute, time.work * share, time.update * share, sent, host=waits * share + framework)
-    return found, replace(
+    costs = replace(
         costs,
         sample=costs.sample * compute / time.compute,
         reduction={work: each * share for work, each in costs.reduction.items()},
         update={work: each * share for work, each in costs.update.items()},
+    )
+    if work_of(now.setup) is not Work.GATHERED:
+        return found, costs
+    return found, replace(
+        costs,
         gather=around.costs.gather * share,
         module=around.costs.module * share,
         # As long as before by what is left of the work: more would make the step shorter than it was measured.

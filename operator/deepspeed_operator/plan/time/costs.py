@@ -10,7 +10,8 @@ from deepspeed_operator.job.data_sheets import Device
 from deepspeed_operator.job.precision import Precision
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.plan.engine.partitioning import to_single_ranks
-from deepspeed_operator.plan.model.architecture import Model, first_trained, total
+from deepspeed_operator.plan.model.architecture import Model, Shape, first_trained, total
+from deepspeed_operator.plan.model.families import Norm, Norming
 from deepspeed_operator.plan.time.host import USUAL, Host
 from deepspeed_operator.plan.time.links import Link, Links
 
@@ -73,8 +74,15 @@ class Costs:
         return replace(self, links=Links(inside, self.links.between))
 
 
-# Share of the peak that Llama-like models reach in plain PyTorch: 41 % was measured of 1.3 B parameters on an H100.
+# Share of the peak that Llama-like models reach in plain PyTorch: 41 % was measured of 1.3 B parameters on an H100. Of
+# other widths it follows from what products take and what passes through memory beside them; of a size alone, it is it.
 _UTILIZATION: Final = 0.4
+# Times as long as at the peak, and operations for which a byte stands, by steps of four models on H200s: 0.6 to 3.2 B
+# parameters, 1,024 to 3,072 wide, 32,000 to 152,000 tokens. 1.3 B take as long on an H100, whose memory is slower.
+_PRODUCTS: Final = 1.2
+_A_BYTE: Final = 330
+# At most, as of the widest of these models, on the GPUs that they were measured on; on others as of 1.3 B.
+_MOST_UTILIZATION: Final = {"H100": 0.47, "H200": 0.47}
 # As a fact is called, and what others reach by kernels of their own: Megatron-LM on A100s (arXiv 2205.05198, table 5).
 UTILIZATION: Final = "share of the GPU's peak"
 TUNED: Final = 0.56
@@ -108,7 +116,8 @@ def assumed(
     `precision`: what the job computes in, of which the facts are told. What a user says is of that: another precision
     is then taken to be as fast.
     """
-    sample, slower = flops(model, tokens) / (device.flops * _UTILIZATION), _slower(device)
+    work = _work(model, tokens, device)
+    sample, slower = work / device.flops, _slower(device)
     host = (USUAL if framework else USUAL.of_a_loop).times(device.host)
     facts = [
         Fact("optimizer step, bytes moved a parameter", _UPDATE[Work.WHOLE], Source.ASSUMED),
@@ -119,7 +128,8 @@ def assumed(
     elif precision in slower:
         facts.insert(0, Fact("share of the GPU's peak in fp32 without TF32", _PLAIN_UTILIZATION, Source.ASSUMED))
     else:
-        facts.insert(0, Fact(UTILIZATION, _UTILIZATION, Source.ASSUMED))
+        share = round(flops(model, tokens) / work, 2)
+        facts.insert(0, Fact(UTILIZATION, share, Source.ASSUMED))
     return Costs(
         sample=sample,
         reduction={work: size / device.memory_rate for work, size in _REDUCTION.items()},
@@ -134,6 +144,17 @@ def assumed(
         half=device.half,
         byte=1 / device.memory_rate if declared is None else 0.0,
     )
+
+
+def _work(model: Model, tokens: int, device: Device) -> float:
+    """Operations for which a GPU at its peak would take as long as for a sample's two passes."""
+    if model.shape is None:
+        return flops(model, tokens) / _UTILIZATION
+    # Where less is computed, since part of it is frozen, less passes through memory.
+    passed = flops(model, tokens) / flops(replace(model, trainable=model.parameters), tokens)
+    work = _PRODUCTS * flops(model, tokens) + passed * _A_BYTE * tokens * moved(model.shape)
+    most = _MOST_UTILIZATION.get(device.name.partition("-")[0], _UTILIZATION)
+    return max(work, flops(model, tokens) / most)
 
 
 def _slower(device: Device) -> dict[Precision, float]:
@@ -155,3 +176,22 @@ def flops(model: Model, tokens: int) -> float:
     behind = total(model.modules[first_trained(model.modules) :]) / model.parameters
     # A third of attention's products are the forward pass's.
     return tokens * (2 * model.passed * (1 + behind) + 2 * model.trained + attention * (1 + 2 * behind) / 3)
+
+
+# Bytes that a number of a token passes through memory in both passes, beside products: in a norm made of single
+# operations in fp32, or in PyTorch's own; rotated; in a gated activation; added to the residual stream; a logit's, in
+# bf16 and fp32.
+_NORMED: Final = {Norming.RMS: 192, Norming.LAYER: 32}
+_ROTATED: Final = 80
+_ACTIVATED: Final = 36
+_ADDED: Final = 24
+_LOGIT: Final = 40
+
+
+def moved(shape: Shape) -> float:
+    """Bytes that a token passes through a GPU's memory in both passes, beside products."""
+    family = shape.family
+    normed = sum(shape.width(part.of) for part in family.layer if isinstance(part, Norm)) * _NORMED[family.norming]
+    rotated = (shape.queries + shape.keys) * _ROTATED
+    others = shape.intermediate * _ACTIVATED + shape.hidden * _ADDED
+    return shape.layers * (normed + rotated + others) + shape.vocabulary * _LOGIT

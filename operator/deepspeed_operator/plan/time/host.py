@@ -1,7 +1,8 @@
 """What the host does for a step: its Python starts every kernel, DeepSpeed's looks after each tensor besides.
 
-The GPU works behind it, so that a step is as long as the longer of the two. What a framework does between two micro
-steps is not overlapped: transformers' Trainer reads each loss (logging_nan_inf_filter), and waits for the GPU by that.
+The GPU works behind it, so that a step is as long as the longer of the two. Less of the GPU's work is behind it under a
+framework: transformers' Trainer reads each loss (logging_nan_inf_filter), waits for the GPU by that, and what it does
+until the next micro step is not overlapped at all.
 """
 
 from dataclasses import dataclass, replace

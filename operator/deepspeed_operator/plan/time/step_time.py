@@ -110,6 +110,8 @@ def step_time(
             host -= waited
     else:
         starting = costs.host.starting(setup, model, accumulation)
+        if framework:  # neither has anything to do at first where it waits for the other at each micro step's end
+            starting += (1 - costs.hides) * compute
         host = max(0.0, starting - compute - work - during - update - after)
     return StepTime(
         compute=compute,
