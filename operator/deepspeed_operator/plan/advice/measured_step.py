@@ -10,7 +10,7 @@ from typing import Final
 
 from deepspeed_operator.plan.advice.alternatives import Circumstances, Plan
 from deepspeed_operator.plan.time.costs import Costs, Work, work_of
-from deepspeed_operator.plan.time.host import Host
+from deepspeed_operator.plan.time.launching import Host
 from deepspeed_operator.plan.time.step_time import StepTime, overlaps, step_time
 
 # Of the assumed one, a host beyond any.

@@ -12,7 +12,7 @@ from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.plan.engine.partitioning import to_single_ranks
 from deepspeed_operator.plan.model.architecture import Model, Shape, first_trained, total
 from deepspeed_operator.plan.model.families import Norm, Norming
-from deepspeed_operator.plan.time.host import USUAL, Host
+from deepspeed_operator.plan.time.launching import USUAL, Host
 from deepspeed_operator.plan.time.links import Link, Links
 
 

@@ -13,7 +13,7 @@ from deepspeed_operator.plan.advice.alternatives import Circumstances, Plan, fre
 from deepspeed_operator.plan.model.architecture import Usage
 from deepspeed_operator.plan.model.hugging_face import from_hugging_face
 from deepspeed_operator.plan.time.costs import assumed
-from deepspeed_operator.plan.time.host import Host, kernels
+from deepspeed_operator.plan.time.launching import Host, kernels
 from deepspeed_operator.plan.time.links import Bandwidth, Links
 from tests.unit.plan.machine import configuration
 
