@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.installation import Operator, now
 from tests.e2e.jobs import job, ranks, script
-from tests.e2e.kube import Json, Namespace, eventually
+from tests.e2e.kube import CORE, Json, Namespace, eventually
 from tests.e2e.pod_watch import PodWatch
 
 FOREVER = "sleep=300"
@@ -163,3 +163,18 @@ def test_a_deleted_pod_fails_the_run_and_is_named(namespace: Namespace, plain: s
     job = namespace.finished("robbed")
     assert job.outcome == "Failed"
     assert (job.failure["reason"], job.failure["pod"]) == ("PodDeleted", "robbed-1-1")
+
+
+def test_a_pod_that_is_evicted_through_the_api_is_told_so_also_by_force(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("drained", plain, FOREVER))
+    namespace.running("drained")
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "drained-1-1"},
+        "deleteOptions": {"gracePeriodSeconds": 0},
+    }
+    namespace.cluster.api.request("POST", f"{CORE}/namespaces/{namespace.name}/pods/drained-1-1/eviction", eviction)
+    job = namespace.finished("drained")
+    assert (job.failure["reason"], job.failure["pod"]) == ("Drained", "drained-1-1"), namespace.report("drained")
+    assert "was evicted through the API, as by a drain of its node" in job.failure["message"]

@@ -263,6 +263,21 @@ _FAILED: Final = {
         "The node's kubelet evicted the pod.",
         "Set memory and ephemeral-storage requests in spec.template; {again}.",
     ),
+    Reason.PREEMPTED: Entry(
+        Category.DISRUPTION,
+        "The scheduler ended the pod to make room for one of higher priority.",
+        "Set a PriorityClass in spec.template, or wait for room; {again}.",
+    ),
+    Reason.DRAINED: Entry(
+        Category.DISRUPTION,
+        "The pod was evicted through the API, as `kubectl drain` does, or deleted for a taint of its node.",
+        "Find who drains nodes, and when; {again}.",
+    ),
+    Reason.NODE_LOST: Entry(
+        Category.INFRASTRUCTURE,
+        "The pod's node does not answer, or is gone.",
+        "Look at the node; {again}.",
+    ),
     Reason.POD_DELETED: Entry(
         Category.DISRUPTION,
         "A pod was deleted while its ranks ran: by a person, a drain, or with its node. One whose ranks had all ended "

@@ -17,7 +17,7 @@ from deepspeed_operator.reconcile.observe.pods import PodView
 
 # More than go while a request waits for its answer.
 REMEMBERED = 10_000
-# Pods that had succeeded when somebody deleted them: some matter for the seconds until their peers have ended.
+# Pods that are gone: how they ended, or who ended them, matters for the seconds until their peers have ended.
 KEPT_PODS = 1_000
 WHOLE_JOBS = 64 << 20  # bytes of memory; a usual job takes some ten thousand
 # Nothing of such a job goes on: it is looked at when somebody changes something, and now and then.
@@ -156,7 +156,7 @@ class PodCache:
     def of_job(self, key: Key) -> tuple[PodView, ...]:
         """Pods that carry the job's name, of any uid and attempt, by attempt and index.
 
-        Of those that are gone, the ones that had succeeded.
+        Those that are gone are among them, as they were last seen, as far as they are kept.
         """
         pods = [*self._pods.get(key, {}).values(), *self._gone.get(key, {}).values()]
         return tuple(sorted(pods, key=lambda pod: (pod.attempt, pod.index)))
@@ -190,8 +190,7 @@ class PodCache:
         del siblings[name]
         if not siblings:
             del self._pods[key]
-        if known.succeeded:
-            self._keep_gone(key, known.last_view())
+        self._keep_gone(key, known.last_view())
         self._changed(key)
 
     def retain(self, namespace: str | None, uids: set[str], version: int) -> None:

@@ -189,7 +189,7 @@ def test_a_list_removes_pods_that_are_gone() -> None:
     told.clear()
     cache.retain(None, {"stays"}, 20)
     assert told == [KEY]
-    assert [each.uid for each in cache.of_job(KEY)] == ["stays", "newer"]
+    assert [(each.uid, each.gone) for each in cache.of_job(KEY)] == [("gone", True), ("stays", False), ("newer", False)]
 
 
 def test_a_deletion_of_an_earlier_pod_of_the_name_is_ignored() -> None:
@@ -206,13 +206,13 @@ def test_an_answer_that_arrives_after_the_pods_end_does_not_bring_it_back() -> N
     cache.ended(pod(7))
     told.clear()
     cache.put(pod(6))
-    assert cache.of_job(KEY) == ()
+    assert [each.gone for each in cache.of_job(KEY)] == [True]
     assert told == []
     cache.put(pod(8, uid="pod-2"))
     assert [each.uid for each in cache.of_job(KEY)] == ["pod-2"]
 
 
-def test_a_pod_that_had_succeeded_is_still_known_when_it_is_deleted_and_others_are_not() -> None:
+def test_how_a_pod_was_last_seen_is_still_known_when_it_is_gone() -> None:
     cache = PodCache(lambda _: None)
     cache.put(pod(5, 0, "a", "Running"))
     cache.put(pod(5, 1, "b", "Running"))
@@ -220,10 +220,11 @@ def test_a_pod_that_had_succeeded_is_still_known_when_it_is_deleted_and_others_a
     cache.ended(pod(7, 0, "a", "Succeeded"))  # what its end was is told with its deletion
     cache.ended(pod(7, 1, "b", "Failed"))
     cache.retain(None, set(), 9)
-    assert [(each.index, each.succeeded, each.gone) for each in cache.of_job(KEY)] == [(0, True, True), (2, True, True)]
+    seen = [(each.index, each.succeeded, each.gone) for each in cache.of_job(KEY)]
+    assert seen == [(0, True, True), (1, False, True), (2, True, True)]
     assert all(each.deleted_at is not None and each.released for each in cache.of_job(KEY))
     cache.put(pod(10, 0, "another"))
-    assert [(each.uid, each.gone) for each in cache.of_job(KEY)] == [("another", False), ("c", True)]
+    assert [(each.uid, each.gone) for each in cache.of_job(KEY)] == [("another", False), ("b", True), ("c", True)]
     for index in range(KEPT_PODS + 1):
         cache.put(pod(11, index, f"n{index}", "Succeeded", attempt=2))
     cache.retain(None, set(), 12)

@@ -100,6 +100,7 @@ class Simulation:
     corrections: int = 0
     foresights: int = 0
     judgements: int = 0
+    created: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # pods, as they were posted
     set_aside: SetAside | None = None  # what comes of judging the job
 
     def outcome(self) -> Outcome:
@@ -239,7 +240,7 @@ class Simulation:
             case ForeseePlan():
                 self.facts = replace(self.facts, foreseen=ForeseenPlan(question, self._foresee(question)))
             case ConfirmMissing(names):
-                missing = frozenset(name for name in names if name not in self.pods)
+                missing = frozenset(name for name in names if name not in self.pods or self.pods[name].gone)
                 self.facts = replace(self.facts, confirmed_missing=missing)
             case _:
                 raise TypeError(f"nobody answers {question}")
@@ -289,7 +290,8 @@ class Simulation:
 
     def _create(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
-        assert name not in self.pods, "no pod is created twice"
+        assert name not in self.pods or self.pods[name].gone, "no pod is created twice"
+        self.created.append(manifest)
         stored = json.loads(json.dumps(manifest))
         stored["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "1"}
         self.pods[name] = pod_view(stored, self.now)

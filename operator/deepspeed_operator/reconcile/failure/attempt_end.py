@@ -57,7 +57,7 @@ def end_before_suspension(gang: Gang) -> AttemptEnd | None:
     if gang.all_succeeded:
         return _succeeded(gang)
     own = {index: pod for index, pod in gang.pods.items() if not _ended_by_suspension(pod)}
-    before = replace(gang, pods=own)
+    before = replace(gang, pods=own, lost={})
     return Failed(first_failure(before)) if before.failed else None
 
 

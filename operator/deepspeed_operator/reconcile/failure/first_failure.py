@@ -27,6 +27,17 @@ _SYMPTOMS = frozenset(
 _NOT_FOUND = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|.*no such file)')
 
 
+_MOST_DEVICES: Final = 8
+# The reasons of a pod's condition DisruptionTarget: kubernetes.io/docs/concepts/workloads/pods/disruptions.
+_DISRUPTIONS: Final = {
+    "PreemptionByScheduler": (Reason.PREEMPTED, "was preempted by the scheduler, for a pod of higher priority"),
+    "EvictionByEvictionAPI": (Reason.DRAINED, "was evicted through the API, as by a drain of its node"),
+    "DeletionByTaintManager": (Reason.DRAINED, "was deleted for a taint of its node (NoExecute)"),
+    "DeletionByPodGC": (Reason.NODE_LOST, "was deleted with its node"),
+    "TerminationByKubelet": (Reason.EVICTED, "was ended by its node's kubelet"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One pod's explanation of its end."""
@@ -38,10 +49,12 @@ class Cause:
 
 
 def first_failure(gang: Gang) -> Failure:
-    """Return the first cause among the failed pods of the gang, of which there must be one."""
-    ended = _ended(gang.failed)
-    causes = [_cause(gang, pod, ended[pod.name]) for pod in gang.failed]
-    return min(causes, key=lambda cause: (cause.weight, cause.at, cause.pod.index)).failure
+    """Return the first cause among the pods of the gang that have failed or are gone, of which there must be one."""
+    pods = (*gang.failed, *gang.lost.values())
+    ended = _ended(pods)
+    causes = [_cause(gang, pod, ended[pod.name]) for pod in pods]
+    first = min(causes, key=lambda cause: (cause.weight, cause.at, cause.pod.index))
+    return _with_devices(first.failure, first.pod)
 
 
 def failed_since(gang: Gang) -> datetime:
@@ -55,8 +68,8 @@ def of_a_stuck_pod(gang: Gang, said: AgentMessage) -> Failure:
 
 
 def gone_pods(gang: Gang) -> Failure:
-    """Return the failure of a gang of which a running pod is gone without a trace."""
-    return _deleted(gang.missing_names[0], None)
+    """Return the failure of a gang of which a running pod is gone; without a trace, if nobody saw it go."""
+    return first_failure(gang) if gang.lost else _deleted(gang.missing_names[0], None)
 
 
 def _ended(pods: tuple[PodView, ...]) -> dict[str, datetime]:
@@ -78,11 +91,13 @@ def _cause(gang: Gang, pod: PodView, at: datetime) -> Cause:
     out_of_memory = ended is not None and ended.reason == "OOMKilled"
     if said is not None and not (out_of_memory and said.index in {None, pod.index}):
         if said.reason == Reason.TERMINATED and said.index in {None, pod.index} and (pod.deleted_at or pod.reason):
-            return Cause(pod, at, 0, _deleted(pod.name, pod.node) if pod.deleted_at else _in_the_kubelets_words(pod))
+            return Cause(pod, at, 0, _ended_by(pod) if pod.deleted_at else _in_the_kubelets_words(pod))
         weight = 1 if said.reason in _SYMPTOMS else 0
         return Cause(pod, at, weight, _as_said(gang, pod, said))
     if pod.deleted_at is not None and ended is not None and ended.exit_code in _ENDED_BY_DELETION and not out_of_memory:
-        return Cause(pod, at, 0, _deleted(pod.name, pod.node))  # before its agent could say so
+        return Cause(pod, at, 0, _ended_by(pod))  # before its agent could say so
+    if pod.gone and ended is None:
+        return Cause(pod, at, 0, _ended_by(pod))
     return Cause(pod, at - _SILENT_DEATH_ADVANTAGE, 0, _silent(pod, said))
 
 
@@ -151,6 +166,26 @@ def _in_the_kubelets_words(pod: PodView) -> Failure:
     reason = Reason.EVICTED if pod.reason == "Evicted" else Reason.POD_FAILED
     words = ": ".join(part for part in (pod.reason, pod.message) if part) or "no reason given"
     return Failure(reason=reason, pod=pod.name, node=pod.node, message=f"{_place(pod.name, pod.node)} failed: {words}")
+
+
+def _ended_by(pod: PodView) -> Failure:
+    """Explain a pod that was deleted: by the word that Kubernetes has left on it, if it did."""
+    reason, words = _DISRUPTIONS.get(pod.disruption or "", (None, ""))
+    if reason is None:
+        return _deleted(pod.name, pod.node)
+    if reason == Reason.DRAINED and pod.lost_since is not None:
+        reason, words = Reason.NODE_LOST, "was deleted since its node does not answer"
+    return Failure(reason=reason, pod=pod.name, node=pod.node, message=f"{_place(pod.name, pod.node)} {words}")
+
+
+def _with_devices(failure: Failure, pod: PodView) -> Failure:
+    """Add what the pod's node says of its devices."""
+    if not pod.unhealthy:
+        return failure
+    cause, newline, log = failure.message.partition("\n")
+    listed = ", ".join(pod.unhealthy[:_MOST_DEVICES])
+    words = f"{cause}; its node reports as unhealthy: {listed}{newline}{log}"
+    return failure.model_copy(update={"message": words})
 
 
 def _deleted(name: str, node: str | None) -> Failure:

@@ -17,11 +17,13 @@ class Gang:
     nodes: int
     pods: dict[int, PodView]
     stale: tuple[PodView, ...]  # ours, of another attempt or index: to be deleted on sight
+    lost: dict[int, PodView]  # of the attempt, gone without success: how they were last seen
     foreign: tuple[PodView, ...]  # of an earlier job of the same name, or copies that somebody made, such as to debug
 
     @classmethod
     def of(cls, pods: tuple[PodView, ...], *, job: str, uid: str, attempt: int, nodes: int) -> "Gang":
         current: dict[int, PodView] = {}
+        lost: dict[int, PodView] = {}
         stale: list[PodView] = []
         foreign: list[PodView] = []
         for pod in pods:
@@ -29,9 +31,11 @@ class Gang:
                 foreign.append(pod)
             elif pod.attempt != attempt or pod.index >= nodes:
                 stale.append(pod)
+            elif pod.gone and not pod.succeeded:
+                lost[pod.index] = pod
             else:
                 current[pod.index] = pod
-        return cls(job, attempt, nodes, current, tuple(stale), tuple(foreign))
+        return cls(job, attempt, nodes, current, tuple(stale), lost, tuple(foreign))
 
     @property
     def old_pods_that_may_write(self) -> tuple[PodView, ...]:

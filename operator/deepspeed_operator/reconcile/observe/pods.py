@@ -1,6 +1,6 @@
 """Projection of a pod to what decides something, small enough to keep for tens of thousands of pods."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -73,7 +73,9 @@ class PodView:
     trainer: str
     failed_init: str | None  # an init container that failed, whose end `termination` then is
     termination: Termination | None
-    gone: bool = False  # deleted; what it was like is kept, since it had ended with success
+    disruption: str | None = None  # who ends it, in Kubernetes' word (the reason of DisruptionTarget)
+    unhealthy: tuple[str, ...] = ()  # devices of the trainer that its node reports as unhealthy
+    gone: bool = False  # deleted; what it was last like is kept
 
     @property
     def finished(self) -> bool:
@@ -106,8 +108,9 @@ class PodView:
         return self.finished and not self.succeeded
 
     def last_view(self) -> "PodView":
-        """Return what to keep of a pod that had ended with success when it was deleted."""
-        return replace(self, phase="Succeeded", ready=False, deleted_at=self.deleted_at or self.since, gone=True)
+        """Return what to keep of a pod that is gone: how it ended, or who ended it."""
+        phase = "Succeeded" if self.succeeded else "Failed"
+        return replace(self, phase=phase, ready=False, deleted_at=self.deleted_at or self.since, gone=True)
 
     def after(self, earlier: "PodView | None") -> "PodView":
         """Return this view with the `since` of an earlier one, if that saw the pod at the same stage."""
@@ -134,6 +137,7 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
     trainer_ended = _termination(of_trainer.get("state", {}))
     failed_init = _failed_init(status) if trainer_ended is None else None
     lost_since = _lost_since(conditions.get("Ready", {}), now)
+    disrupted = conditions.get("DisruptionTarget", {})
     waiting = _waiting([*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])])
     return PodView(
         namespace=metadata["namespace"],
@@ -165,7 +169,17 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         trainer=trainer,
         failed_init=failed_init[0] if failed_init else None,
         termination=failed_init[1] if failed_init else trainer_ended,
+        disruption=disrupted.get("reason") if disrupted.get("status") == "True" else None,
+        unhealthy=tuple(_unhealthy(of_trainer)),
     )
+
+
+def _unhealthy(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the devices that the kubelet calls unhealthy: since Kubernetes 1.31, where that is switched on."""
+    for resource in status.get("allocatedResourcesStatus", []):
+        for device in resource.get("resources", []):
+            if device.get("health") == "Unhealthy":
+                yield f"{resource['name']} {device['resourceID']}"
 
 
 def _deleted_at(metadata: Mapping[str, Any]) -> datetime | None:

@@ -165,7 +165,7 @@ def _refusal_in_dry_run(observed: Observed, judged: Admission, installation: Ins
 
     pod = pod_of(job, attempt)
     # A quota still counts the pods of a run before, which end or are deleted first: how much will be free is not known.
-    pods, replaces = judged.world.nodes, bool(observed.pods)
+    pods, replaces = judged.world.nodes, any(not pod.gone for pod in observed.pods)
     digest = _digest({"pod": pod, "pods": pods, "replaces": replaces})
     answer = observed.facts.dry_run
     if answer is None or answer.pod_digest != digest:
