@@ -280,7 +280,7 @@ _FAILED: Final = {
     ),
     Reason.POD_DELETED: Entry(
         Category.DISRUPTION,
-        "A pod was deleted while its ranks ran: by a person, a drain, or with its node. One whose ranks had all ended "
+        "A pod was deleted while its ranks ran, and Kubernetes does not say by whom. One whose ranks had all ended "
         "with 0 by then has succeeded.",
         "Set a new spec.runId to run it again.",
     ),
