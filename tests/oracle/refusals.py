@@ -7,7 +7,7 @@ import ast
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,11 +91,11 @@ def rules() -> list[Rule]:
     return found
 
 
-def answers() -> Answers:
+def answers(versions: Iterable[str] = SUPPORTED) -> Answers:
     """Ask each version, which is imported once."""
     found: Answers = {}
     asked = rules()
-    for version in SUPPORTED:
+    for version in versions:
         rootfs.installed(version)
         told: dict[int, str | None] = {}
         for step in (False, True):
@@ -117,6 +117,13 @@ def _engines(version: str, configs: list[Config], *, step: bool) -> list[str | N
 def _errors(rule: Rule, version: str) -> list[Note]:
     notes = validate(rule.config, JudgementContext(1, version, accelerator="cpu")).notes
     return [note for note in notes if note.level is Level.ERROR and note.phase is not CheckPhase.SILENT]
+
+
+def write(path: Path) -> None:
+    """Ask all versions, and write the table into the page."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
+    _, _, after = rest.partition(MARKS[1])
+    path.write_text(before + MARKS[0] + table(answers()) + MARKS[1] + after, encoding="utf-8")
 
 
 def table(found: Answers) -> str:

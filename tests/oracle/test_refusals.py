@@ -1,19 +1,22 @@
-"""What we say an engine refuses, it refuses; where we have no error, it starts: rule by rule, in every version."""
+"""What we say an engine refuses, it refuses; where we have no error, it starts: rule by rule, in four versions."""
 
 import pytest
 
-from tests.consoles import ROOT
 from tests.matrix.refusals import REFUSALS
-from tests.oracle.refusals import MARKS, Answers, answers, codes_that_refuse, rules, table
+from tests.oracle.refusals import Answers, answers, codes_that_refuse, rules
 
 pytestmark = pytest.mark.timeout(1800)
 # What takes several ranks, which tests/matrix shows; and Lamb, whose op CPUs lack.
 NOT_HERE = {"mesh-size", "indivisible-ranks", "not-with-pipeline", "contradictory-sizes", "needs-dynamic-loss-scale"}
 
 
+# `make oracle-full` asks all, and writes docs/validate.md.
+ASKED = ("0.15.4", "0.17.6", "0.18.9", "0.19.8")
+
+
 @pytest.fixture(scope="module")
 def found() -> Answers:
-    return answers()
+    return answers(ASKED)
 
 
 def test_no_rule_refuses_what_an_engine_starts_with_nor_passes_over_what_it_refuses(found: Answers) -> None:
@@ -24,18 +27,6 @@ def test_no_rule_refuses_what_an_engine_starts_with_nor_passes_over_what_it_refu
         for at, answer in enumerate(each)
         if not answer.agree
     ] == []
-
-
-def test_the_page_lists_every_rule_that_refuses(found: Answers, pytestconfig: pytest.Config) -> None:
-    path = ROOT / "docs/validate.md"
-    before, mark, rest = path.read_text().partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
-    assert mark
-    assert end
-    page = before + mark + table(found) + end + after
-    if pytestconfig.getoption("update_golden"):
-        path.write_text(page)
-    assert page == path.read_text(), "run this test with --update-golden"
 
 
 def test_each_code_that_refuses_is_shown(found: Answers) -> None:
