@@ -176,7 +176,7 @@ def faster(case: Case, now: Plan, around: Circumstances, *, known: bool) -> list
 
 def _is_comparable(case: Case, now: Plan, change: Change, *, known: bool) -> bool:
     """Whether what was measured tells enough of the changed configuration, and the model learns the same by it."""
-    if change.grows or change.micro < now.micro or any(path.startswith(("bf16", "fp16")) for path in change.values):
+    if change.grows or change.numeric or change.micro < now.micro:
         return False
     is_frameworks = AUTO in (case.config.get(MICRO), case.config.get(ACCUMULATION))
     if is_frameworks and (change.micro, change.accumulation) != (now.micro, now.accumulation):
