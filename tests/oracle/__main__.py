@@ -28,9 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True)
     schema = actions.add_parser("schema", help="install the version beside PyTorch and describe its configuration")
     schema.add_argument("versions", nargs="*", metavar="VERSION", help="all supported ones without any")
-    full = actions.add_parser(
-        "full", help="compare verdicts; write docs/oracle.md and docs/validate.md"
-    )
+    full = actions.add_parser("full", help="compare verdicts; write docs/oracle.md and docs/validate.md")
     full.add_argument("--count", type=int, default=5000, help="configurations to draw for each version")
     full.add_argument("--seed", type=int, default=1)
     return parser
