@@ -19,7 +19,7 @@ def legible(length: int) -> BeforeValidator:
 
 
 class Phase(StrEnum):
-    """Where an attempt stands: with the pods that are seen, all that is decided upon."""
+    """Where an attempt stands: what is done about it depends on this, and on the pods that are seen."""
 
     STARTING = "Starting"
     REFUSED = "Refused"

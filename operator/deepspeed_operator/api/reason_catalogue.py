@@ -18,6 +18,11 @@ class Entry:
     meaning: str
     remedy: str = "Nothing."
 
+    def remedy_by(self, again: str) -> str:
+        """Return the remedy as a sentence; `again` is how to run again."""
+        words = self.remedy.format(again=again)
+        return words[:1].upper() + words[1:]
+
 
 _ACCEPTED: Final = {
     Reason.ACCEPTED: Entry(
@@ -155,7 +160,7 @@ _READY: Final = {
     Reason.COMPLETED: Entry(
         None,
         "All ranks of all pods ended with 0.",
-        "Set a new spec.runId to run it again.",
+        "{again}.",
     ),
 }
 _FAILED: Final = {
@@ -282,7 +287,7 @@ _FAILED: Final = {
         Category.DISRUPTION,
         "A pod was deleted while its ranks ran, and Kubernetes does not say by whom. One whose ranks had all ended "
         "with 0 by then has succeeded.",
-        "Set a new spec.runId to run it again.",
+        "{again}.",
     ),
     Reason.POD_FAILED: Entry(
         Category.INFRASTRUCTURE,

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Category(StrEnum):
-    """Where a cause lies: it decides who acts, and whether another attempt can help."""
+    """Where a cause lies: it says who has to act, and whether another attempt can help."""
 
     USER = "User"  # the program, the image or the job: another attempt ends in the same way
     INFRASTRUCTURE = "Infrastructure"  # a node, the network or the cluster: another attempt may end well

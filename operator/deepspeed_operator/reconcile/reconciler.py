@@ -1,26 +1,18 @@
 """The one reconcile function: what was observed of a job → what to say and what to do."""
 
-from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
 
-from deepspeed_operator.api.attempt_status import AttemptOutcome, Phase
+from deepspeed_operator.api.attempt_status import Phase
 from deepspeed_operator.job.installation import Installation
-from deepspeed_operator.reconcile.actions import DeletePod, Outcome
-from deepspeed_operator.reconcile.failure.attempt_end import end_before_suspension
+from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered, meanwhile, together_with
-from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_attempt, begin_run, refused
-from deepspeed_operator.reconcile.phases.ending import end_attempt
-from deepspeed_operator.reconcile.phases.running import continue_attempt, delete
-from deepspeed_operator.reconcile.report.draft import StatusDraft
-from deepspeed_operator.reconcile.report.outcome import beside_refusal, report, set_aside, timestamp
-
-# A pod whose trainer has ended gets this long to end by itself; then its sidecars hold GPUs for nothing.
-SIDECAR_GRACE: Final = timedelta(seconds=10)
-_TOLD_TO_END: Final = frozenset({Phase.STOPPING, Phase.SUSPENDED})
+from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_run, refused
+from deepspeed_operator.reconcile.phases.ending import keep_result
+from deepspeed_operator.reconcile.phases.running import continue_attempt
+from deepspeed_operator.reconcile.phases.suspending import suspend_attempt
+from deepspeed_operator.reconcile.report.outcome import beside_refusal, set_aside
 
 
 def reconcile(observed: Observed, installation: Installation) -> Outcome:
@@ -65,55 +57,17 @@ def _judge_next(observed: Observed, gang: Gang, installation: Installation) -> O
         return accepted_run.no_later_than(begun.check_at)
     phase, next_run = observed.attempt.phase, accepted_run.status.run
     ended_just_now = next_run is not None and next_run.completion_time != observed.run.completion_time
-    stopped = phase is Phase.ENDED or (phase in _TOLD_TO_END and gang.none_left)
+    told_to_end = phase in {Phase.STOPPING, Phase.SUSPENDED}
+    stopped = phase is Phase.ENDED or (told_to_end and gang.none_left)
     return accepted_run if ended_just_now or (observed.job.spec.suspend and not stopped) else begun
 
 
 def _advance(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
-    """Decide about the accepted run."""
-    if observed.attempt.phase is Phase.ENDED:
-        return _finished(observed, gang)
-    if observed.attempt.phase in _TOLD_TO_END:
-        return _suspending(observed, gang)
-    return continue_attempt(observed, gang, installation)
-
-
-def _finished(observed: Observed, gang: Gang) -> Outcome:
-    """Keep the result; end what still runs. Ended pods stay, for their logs, until the job or its run is replaced."""
-    status = observed.job.status
-    changed = status.observed_generation != observed.job.metadata.generation and not observed.asks_for_another_run
-    if changed:
-        return report(observed, check_at=observed.now)
-    lingering = [pod for pod in gang.pods.values() if not pod.released and pod.deleted_at is None]
-    due = {pod.name: _may_linger_until(pod, observed) for pod in lingering}
-    ripe = tuple(pod for pod in lingering if due[pod.name] <= observed.now)
-    later = [at for at in due.values() if at > observed.now]
-    return Outcome(status, (*delete(gang.stale), *delete(ripe)), (), min(later, default=None))
-
-
-def _may_linger_until(pod: PodView, observed: Observed) -> datetime:
-    return pod.since + SIDECAR_GRACE if pod.finished else observed.now
-
-
-def _suspending(observed: Observed, gang: Gang) -> Outcome:
-    """Remove the pods of a suspended attempt; a result that was there before its pod's deletion wins."""
-    end = end_before_suspension(gang)
-    if end is not None:
-        return end_attempt(observed, gang, end)
-    draft, now = StatusDraft.of(observed.job.status, counted=gang.workers), timestamp(observed.now)
-    if not observed.job.spec.suspend and not observed.asks_for_another_run:
-        draft.close_attempt(AttemptOutcome.SUSPENDED, now)
-        draft.counted = None
-        return begin_attempt(observed, draft)
-    if gang.none_left:
-        draft.close_attempt(AttemptOutcome.SUSPENDED, now)
-        draft.enter(Phase.SUSPENDED)
-        return report(observed, draft, actions=delete(gang.stale))
-    alive = tuple(pod for pod in gang.pods.values() if not pod.finished)
-    # A pod that ended with success stays until its peers have ended: together they may be the result.
-    removals = tuple(
-        DeletePod(pod.name, pod.uid, pod.resource_version)
-        for pod in (alive or tuple(gang.pods.values()))
-        if pod.deleted_at is None
-    )
-    return report(observed, draft, actions=(*removals, *delete(gang.stale)))
+    """Decide about the accepted run, by the phase of its attempt."""
+    match observed.attempt.phase:
+        case Phase.STARTING | Phase.REFUSED | Phase.RUNNING:
+            return continue_attempt(observed, gang, installation)
+        case Phase.STOPPING | Phase.SUSPENDED:
+            return suspend_attempt(observed, gang)
+        case Phase.ENDED:
+            return keep_result(observed, gang)

@@ -31,7 +31,7 @@ def test_each_reason_has_one_entry() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_a_remedy_says_how_to_run_again(reason: Reason) -> None:
-    assert "{" not in CATALOGUE[reason].remedy.format(again="run again")
+    assert "{" not in CATALOGUE[reason].remedy_by("run again")
 
 
 def test_the_page_documents_the_catalogue(pytestconfig: pytest.Config) -> None:
@@ -47,8 +47,8 @@ def test_the_page_documents_the_catalogue(pytestconfig: pytest.Config) -> None:
 def rows(entries: dict[Reason, Entry]) -> Iterator[str]:
     yield "| reason | category | meaning | what to do |\n|---|---|---|---|\n"
     for reason, entry in entries.items():
-        remedy = PATH.sub(r"`\g<0>`", entry.remedy.format(again="run again"))
-        yield f"| `{reason}` | {entry.category or ''} | {entry.meaning} | {remedy[0].upper()}{remedy[1:]} |\n"
+        remedy = PATH.sub(r"`\g<0>`", entry.remedy_by("run again"))
+        yield f"| `{reason}` | {entry.category or ''} | {entry.meaning} | {remedy} |\n"
 
 
 def test_the_catalogue_has_each_reason_of_the_agent() -> None:

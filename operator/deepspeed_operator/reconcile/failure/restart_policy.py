@@ -1,4 +1,4 @@
-"""What follows the end of an attempt. One policy decides it, and nothing else ends a run."""
+"""What follows the end of an attempt. One policy decides it, and nothing else completes or fails a run."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,1 +1,1 @@
-"""An attempt's life: beginning, waiting, starting, running."""
+"""An attempt's life: beginning, starting, running, suspending, ending; what each phase does, and when it is left."""

@@ -6,15 +6,15 @@ from deepspeed_operator.api.attempt_status import Obstacle, Phase
 from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.job.installation import Installation
-from deepspeed_operator.reconcile.actions import ConfirmMissing, DeletePod, Outcome
+from deepspeed_operator.reconcile.actions import ConfirmMissing, Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import Failed, Succeeded, attempt_end, settles_at
 from deepspeed_operator.reconcile.failure.first_failure import gone_pods
 from deepspeed_operator.reconcile.failure.slow_start import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
 from deepspeed_operator.reconcile.phases.ending import end_attempt
+from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
     admitted_since,
@@ -53,11 +53,6 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         return report(observed, draft, check_at=observed.now)
     advance = _running if observed.attempt.phase is Phase.RUNNING else _starting
     return advance(observed, gang, installation)
-
-
-def delete(pods: tuple[PodView, ...]) -> tuple[DeletePod, ...]:
-    """Return the deletion of those pods that nobody has deleted yet."""
-    return tuple(DeletePod(pod.name, pod.uid) for pod in pods if pod.deleted_at is None)
 
 
 def _running(observed: Observed, gang: Gang, installation: Installation) -> Outcome:

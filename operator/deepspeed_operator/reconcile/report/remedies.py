@@ -28,4 +28,4 @@ def remedy(reason: str, words: str, again: str = "set a new spec.runId to run it
         if found is not None:
             return advice.format(*found.groups(), again=again)
     entry = CATALOGUE.get(reason, CATALOGUE[Reason.RANK_FAILED])
-    return entry.remedy.format(again=again)
+    return entry.remedy_by(again)

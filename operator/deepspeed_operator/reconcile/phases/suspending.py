@@ -1,0 +1,36 @@
+"""An attempt that was told to end: its pods go, and another attempt follows when the job is resumed."""
+
+from deepspeed_operator.api.attempt_status import AttemptOutcome, Phase
+from deepspeed_operator.reconcile.actions import DeletePod, Outcome
+from deepspeed_operator.reconcile.failure.attempt_end import end_before_suspension
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.phases.beginning import begin_attempt
+from deepspeed_operator.reconcile.phases.ending import end_attempt
+from deepspeed_operator.reconcile.phases.removal import delete
+from deepspeed_operator.reconcile.report.draft import StatusDraft
+from deepspeed_operator.reconcile.report.outcome import report, timestamp
+
+
+def suspend_attempt(observed: Observed, gang: Gang) -> Outcome:
+    """Remove the pods of a suspended attempt; a result that was there before its pod's deletion wins."""
+    end = end_before_suspension(gang)
+    if end is not None:
+        return end_attempt(observed, gang, end)
+    draft, now = StatusDraft.of(observed.job.status, counted=gang.workers), timestamp(observed.now)
+    if not observed.job.spec.suspend and not observed.asks_for_another_run:
+        draft.close_attempt(AttemptOutcome.SUSPENDED, now)
+        draft.counted = None
+        return begin_attempt(observed, draft)
+    if gang.none_left:
+        draft.close_attempt(AttemptOutcome.SUSPENDED, now)
+        draft.enter(Phase.SUSPENDED)
+        return report(observed, draft, actions=delete(gang.stale))
+    alive = tuple(pod for pod in gang.pods.values() if not pod.finished)
+    # A pod that ended with success stays until its peers have ended: together they may be the result.
+    removals = tuple(
+        DeletePod(pod.name, pod.uid, pod.resource_version)
+        for pod in (alive or tuple(gang.pods.values()))
+        if pod.deleted_at is None
+    )
+    return report(observed, draft, actions=(*removals, *delete(gang.stale)))
