@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.markers import Timestamp
 
 MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
 MAX_ATTEMPTS = 10
@@ -47,20 +48,14 @@ class AttemptStatus(ApiModel):
         "and none is kept until the next try. Running: all ranks run. Stopping: its pods were told to end. Suspended: "
         "none is left. Ended: it has its result.",
     )
-    start_time: str = Field(
-        max_length=64, json_schema_extra={"format": "date-time"}, description="When the attempt began."
-    )
-    admitted_time: str | None = Field(
+    start_time: Timestamp = Field(description="When the attempt began.")
+    admitted_time: Timestamp | None = Field(
         default=None,
-        max_length=64,
-        json_schema_extra={"format": "date-time"},
         description="Since when all of its pods may start; the startup deadline counts from here. Absent while old "
         "pods may still write or a scheduling gate, such as a queue's, keeps a pod back.",
     )
-    running_time: str | None = Field(
+    running_time: Timestamp | None = Field(
         default=None,
-        max_length=64,
-        json_schema_extra={"format": "date-time"},
         description="When all of its ranks were first seen to run.",
     )
     obstacle: Obstacle | None = Field(
@@ -82,14 +77,12 @@ class EndedAttempt(ApiModel):
 
     number: int = Field(description="Its number.")
     run_id: str = Field(default="", max_length=64, description="The run that it was an attempt at.")
-    start_time: str = Field(max_length=64, json_schema_extra={"format": "date-time"}, description="When it began.")
-    running_time: str | None = Field(
+    start_time: Timestamp = Field(description="When it began.")
+    running_time: Timestamp | None = Field(
         default=None,
-        max_length=64,
-        json_schema_extra={"format": "date-time"},
         description="When all of its ranks were first seen to run. Absent where they never were.",
     )
-    end_time: str = Field(max_length=64, json_schema_extra={"format": "date-time"}, description="When it ended.")
+    end_time: Timestamp = Field(description="When it ended.")
     outcome: AttemptOutcome = Field(
         description="Succeeded or Failed: by itself. Suspended: by spec.suspend. Replaced: by another spec.runId."
     )

@@ -1,12 +1,14 @@
 """Annotations by which a pydantic type says what only a CRD schema can say."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import GetJsonSchemaHandler
+from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 JsonSchema = dict[str, Any]
+# RFC 3339, UTC, as metav1.Time.
+Timestamp = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
 
 
 MOST_FREE_FIELDS = 1_000  # at the top; api/bounds.py bounds what is below

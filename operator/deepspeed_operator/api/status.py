@@ -8,7 +8,7 @@ from pydantic import Field
 from deepspeed_operator.api.attempt_status import MAX_ATTEMPTS, MAX_MESSAGE, AttemptStatus, EndedAttempt, legible
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.engine_report import Engine
-from deepspeed_operator.api.markers import Atomic, ListMap
+from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
 from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.transport import Transport
 
@@ -50,9 +50,7 @@ class Condition(ApiModel):
     status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     reason: str = Field(min_length=1, max_length=1024, description="A CamelCase word for programs.")
     message: str = Field(max_length=MAX_MESSAGE, description="For people: what is the case, and what to do next.")
-    last_transition_time: str = Field(
-        max_length=64, json_schema_extra={"format": "date-time"}, description="When status last changed."
-    )
+    last_transition_time: Timestamp = Field(description="When status last changed.")
     observed_generation: int | None = Field(
         default=None, ge=0, description="metadata.generation that this condition was computed from."
     )
@@ -118,12 +116,8 @@ class Run(ApiModel):
     """What was accepted to be run under one spec.runId."""
 
     id: str = Field(default="", max_length=64, description="spec.runId as it was when the run was accepted.")
-    start_time: str = Field(
-        max_length=64, json_schema_extra={"format": "date-time"}, description="When the run was accepted."
-    )
-    completion_time: str | None = Field(
-        default=None, max_length=64, json_schema_extra={"format": "date-time"}, description="When the run ended."
-    )
+    start_time: Timestamp = Field(description="When the run was accepted.")
+    completion_time: Timestamp | None = Field(default=None, description="When the run ended.")
     world: World = Field(description="The ranks of the run.")
     batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")
     deepspeed_version: str | None = Field(
