@@ -182,10 +182,13 @@ def _with_devices(failure: Failure, pod: PodView) -> Failure:
     """Add what the pod's node says of its devices."""
     if not pod.unhealthy:
         return failure
+    return saying_more(failure, f"; its node reports as unhealthy: {', '.join(pod.unhealthy[:_MOST_DEVICES])}")
+
+
+def saying_more(failure: Failure, words: str) -> Failure:
+    """Return the failure with these words after its cause, before the log."""
     cause, newline, log = failure.message.partition("\n")
-    listed = ", ".join(pod.unhealthy[:_MOST_DEVICES])
-    words = f"{cause}; its node reports as unhealthy: {listed}{newline}{log}"
-    return failure.model_copy(update={"message": words})
+    return failure.model_copy(update={"message": f"{cause}{words}{newline}{log}"})
 
 
 def _deleted(name: str, node: str | None) -> Failure:

@@ -11,6 +11,7 @@ from deepspeed_operator.plan.advice.smallest_change import smallest_change
 from deepspeed_operator.plan.memory.case import Case, Missing, case_of
 from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus
+from deepspeed_operator.reconcile.failure.first_failure import saying_more
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
@@ -35,8 +36,7 @@ def explained(observed: Observed, failure: Failure) -> Failure:
     if case is None:
         return failure
     hint = out_of_memory(case, failure.message, known_gpus(observed, default_resource(observed.run.world)))
-    cause, newline, log = failure.message.partition("\n")
-    return failure.model_copy(update={"message": f"{cause}. {hint}{newline}{log}"}) if hint else failure
+    return saying_more(failure, f". {hint}") if hint else failure
 
 
 def out_of_memory(case: Case | Missing, words: str, gpus: Gpus | None) -> str:
