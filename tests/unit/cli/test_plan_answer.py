@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.models import LLAMA_13B
 from tests.unit.cli.command import dsjob
 from tests.unit.cli.plans import CONFIG, job, line, recorded, selector, shown
 
@@ -27,14 +28,6 @@ LLAMA_70B: dict[str, Any] = {
     "num_attention_heads": 64,
     "num_key_value_heads": 8,
     "vocab_size": 128256,
-}
-LLAMA_13B: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 5120,
-    "intermediate_size": 13824,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 40,
-    "vocab_size": 32000,
 }
 UNSAID = {"trainableParameters": None, "activationCheckpointing": None, "attention": None}
 BATCH = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8}

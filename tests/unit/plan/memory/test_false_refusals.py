@@ -10,17 +10,11 @@ from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.memory.fit import Fit, MemoryFit, fit_of
 from deepspeed_operator.plan.memory.peaks import Memory, PhaseName, memory
 from deepspeed_operator.plan.model.declared import model_of
+from tests.models import LLAMA_13B
 
 CONFIG: dict[str, Any] = {"bf16": {"enabled": True}, "optimizer": {"type": "AdamW"}}
-LLAMA_13B: dict[str, Any] = {
-    "fromConfig": {
-        "model_type": "llama",
-        "hidden_size": 5120,
-        "intermediate_size": 13824,
-        "num_hidden_layers": 40,
-        "num_attention_heads": 40,
-        "vocab_size": 32000,
-    },
+MODEL: dict[str, Any] = {
+    "fromConfig": LLAMA_13B,
     "trainableParameters": 13_015_864_320,
     "sequenceLength": 1024,
     "attention": "Flash",
@@ -49,7 +43,7 @@ def fit(facts: dict[str, Any], gib: int, world: int, *, micro: int = 1, version:
 
 def of_13b(stage: int, world: int, version: str = "0.19.8", **zero: Any) -> Memory:
     setup = setup_of({**CONFIG, "zero_optimization": {"stage": stage, **zero}}, world, version)
-    return memory(setup, model_of(ModelFacts.model_validate(LLAMA_13B)))
+    return memory(setup, model_of(ModelFacts.model_validate(MODEL)))
 
 
 def terms(found: Memory) -> set[str]:
@@ -58,7 +52,7 @@ def terms(found: Memory) -> set[str]:
 
 @pytest.mark.parametrize("version", ["0.15.4", "0.17.6", "0.18.9", "0.19.8"])
 def test_a_second_copy_of_the_parameters_that_may_lie_on_the_host_does_not_decide(version: str) -> None:
-    found = fit(LLAMA_13B, 40, 64, version=version)
+    found = fit(MODEL, 40, 64, version=version)
     assert found.fit is Fit.YES
     assert found.memory.needed / GIB == pytest.approx(32, abs=1)
 
@@ -73,7 +67,7 @@ def test_a_gpu_with_room_for_both_copies_shows_both_since_0_18_7(version: str, c
 
 def test_the_copy_that_bf16_optimizer_makes_is_always_on_the_gpu() -> None:
     summing = {**CONFIG, "zero_optimization": {"stage": 1}, "data_types": {"grad_accum_dtype": "fp32"}}
-    first = memory(setup_of(summing, 64, "0.19.8"), model_of(ModelFacts.model_validate(LLAMA_13B))).phases[0]
+    first = memory(setup_of(summing, 64, "0.19.8"), model_of(ModelFacts.model_validate(MODEL))).phases[0]
     assert first.name is PhaseName.INIT
     assert first.size >= 2 * 2 * 13_015_864_320
 
@@ -89,7 +83,7 @@ def test_what_frozen_layers_may_keep_is_named() -> None:
 
 
 def test_where_all_is_trained_activations_decide() -> None:
-    whole = {**LLAMA_13B, "activationCheckpointing": False}
+    whole = {**MODEL, "activationCheckpointing": False}
     assert fit(whole, 80, 64, micro=1).fit is Fit.YES
     assert fit(whole, 80, 64, micro=8).fit is Fit.NO
     silent = {name: value for name, value in whole.items() if name != "trainableParameters"}
@@ -99,7 +93,7 @@ def test_where_all_is_trained_activations_decide() -> None:
 @pytest.mark.parametrize("stage", [0, 1])
 def test_gradients_are_those_of_the_trained_part(stage: int) -> None:
     setup = setup_of({**CONFIG, "zero_optimization": {"stage": stage}}, 8, "0.19.8")
-    facts = {"fromConfig": LLAMA_13B["fromConfig"], "trainableParameters": 130_000_000}
+    facts = {"fromConfig": LLAMA_13B, "trainableParameters": 130_000_000}
     model = model_of(ModelFacts.model_validate(facts))
     backward = next(phase for phase in memory(setup, model).phases if phase.name is PhaseName.BACKWARD)
     sizes = {item.what: item.size for item in backward.items}
