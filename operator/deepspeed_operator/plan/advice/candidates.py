@@ -93,7 +93,7 @@ def with_scripts(setup: Setup, model: Model, micro: int, accumulation: int, slot
     batches = [each for each in _batches(setup, micro, accumulation) if not each[3]]
     for script, stage, (batch, size, steps, _) in product(scripts(model), range(4), batches):
         here: dict[str, Any] = {} if stage == setup.stage else {f"{ZERO}.stage": stage}
-        for option in ({}, *(each for each in _near(setup, stage, slots))):
+        for option in ({}, *_near(setup, stage, slots)):
             yield _by(script, stage, {**here, **option, **batch}, size, steps)
 
 

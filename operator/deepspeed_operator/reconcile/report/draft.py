@@ -111,7 +111,6 @@ class StatusDraft:
         assert self.attempt is not None, "only an attempt can end"
         if self.attempts and self.attempts[-1].number == self.attempt.number:
             return
-        entry = CATALOGUE.get(failure.reason) if failure is not None else None
         ended = EndedAttempt(
             number=self.attempt.number,
             run_id=self.run.id,
@@ -119,12 +118,11 @@ class StatusDraft:
             running_time=self.attempt.running_time,
             end_time=at,
             outcome=outcome,
-            reason=failure.reason if failure is not None else None,
-            category=entry.category if entry is not None else None,
-            rank=failure.rank if failure is not None else None,
-            pod=failure.pod if failure is not None else None,
-            node=failure.node if failure is not None else None,
         )
+        if failure is not None:
+            entry = CATALOGUE.get(failure.reason)
+            cause = {name: getattr(failure, name) for name in ("reason", "rank", "pod", "node")}
+            ended = ended.model_copy(update={**cause, "category": entry.category if entry is not None else None})
         self.attempts = [*self.attempts, ended][-MAX_ATTEMPTS:]
 
     def _change_attempt(self, **fields: object) -> None:

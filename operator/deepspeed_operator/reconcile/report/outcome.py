@@ -129,9 +129,9 @@ def timestamp(moment: datetime) -> str:
 def _announcement(before: DeepSpeedJobStatus, after: DeepSpeedJobStatus, verdict: Verdict) -> tuple[JobEvent, ...]:
     """Announce a change of state or reason; of a refused job also other words, since they list the errors."""
     was, now = last_told(before), last_told(after)
-    assert now is not None, "a statement sets every condition"
-    numbers = before.attempt_number, after.attempt_number
-    same = was is not None and (was.state, was.reason, numbers[0]) == (now.state, now.reason, numbers[1])
+    assert now is not None, "a report sets every condition"
+    same_attempt = before.attempt_number == after.attempt_number
+    same = same_attempt and was is not None and (was.state, was.reason) == (now.state, now.reason)
     if same and (was == now or verdict.state is not State.INVALID):
         return ()
     entry = CATALOGUE.get(verdict.reason)
