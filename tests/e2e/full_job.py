@@ -55,8 +55,14 @@ FULL: Json = {
         "parallelism": {"tensor": 1, "pipeline": 1, "sequence": 1, "expert": 1},
         "template": {"spec": {"containers": []}},
         "suspend": True,
-        "lifecycle": {"startupDeadlineSeconds": 60},
+        "lifecycle": {
+            "startupDeadlineSeconds": 60,
+            "activeDeadlineSeconds": 86400,
+            "cleanPodPolicy": "DeleteAll",
+            "ttlSecondsAfterFinished": 3600,
+        },
         "runId": "1",
+        "managedBy": "example.com/other",
     },
     "status": {
         "state": "Running",
@@ -64,6 +70,9 @@ FULL: Json = {
             "id": "1",
             "startTime": MOMENT,
             "completionTime": MOMENT,
+            "cleanupTime": MOMENT,
+            "activeSeconds": 1,
+            "activeDeadlineSeconds": 86400,
             "world": {
                 "nodes": 1,
                 "slotsPerNode": 1,

@@ -235,6 +235,7 @@ CHANGES: dict[str, Any] = {
     "parallelism": {"tensor": 2},
     "lifecycle": None,
 }
+NEVER_CHANGES = "spec.managedBy: cannot change"
 
 
 @pytest.mark.parametrize(("body", "message"), RULES)
@@ -251,7 +252,7 @@ def test_no_rule_is_untested() -> None:
         node = pending.pop()
         rules += [rule["message"] for rule in node.get("x-kubernetes-validations", [])]
         pending += [*node.get("properties", {}).values(), *([node["items"]] if "items" in node else [])]
-    tested = [message for _, message in RULES] + [f"spec.{field}: cannot change" for field in CHANGES]
+    tested = [*(message for _, message in RULES), *(f"spec.{field}: cannot change" for field in CHANGES), NEVER_CHANGES]
     assert [rule for rule in rules if not any(rule.startswith(message) for message in tested)] == []
 
 
@@ -265,6 +266,20 @@ def test_a_running_runs_definition_stays_but_for_a_new_run(server: Cluster, runn
     with pytest.raises(ApiError, match=f"spec.{field}: cannot change while a run is in progress"):
         server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {field: CHANGES[field]}})
     server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {field: CHANGES[field], "runId": "2"}})
+
+
+@pytest.mark.parametrize("value", ["", None, "example.com/third"])
+def test_the_controller_of_a_job_stays_whatever_runs(server: Cluster, running: str, value: str | None) -> None:
+    with pytest.raises(ApiError, match=NEVER_CHANGES):
+        server.api.request("PATCH", f"{running}?dryRun=All", {"spec": {"managedBy": value, "runId": "2"}})
+
+
+def test_a_job_that_was_stored_before_it_could_name_its_controller_may_be_edited(server: Cluster) -> None:
+    path = f"{JOBS}/older"
+    post(server, {**spec_of(), "metadata": {"name": "older"}}, "")
+    edited = server.api.request("PATCH", path, {"spec": {"nodes": 2}})
+    server.api.request("DELETE", path)
+    assert (edited["spec"]["nodes"], edited["spec"]["managedBy"]) == (2, "")
 
 
 def test_a_field_that_was_not_set_cannot_be_added_to_a_run(server: Cluster, running: str) -> None:

@@ -178,3 +178,49 @@ def test_a_pod_that_is_evicted_through_the_api_is_told_so_also_by_force(namespac
     job = namespace.finished("drained")
     assert (job.failure["reason"], job.failure["pod"]) == ("Drained", "drained-1-1"), namespace.report("drained")
     assert "was evicted through the API, as by a drain of its node" in job.failure["message"]
+
+
+def test_a_run_ends_when_its_time_is_over_and_its_ranks_may_save(namespace: Namespace, plain: str) -> None:
+    limited = ranks("limited", plain, "slow-sigterm=2", FOREVER, lifecycle={"activeDeadlineSeconds": 3})
+    namespace.apply(limited)
+    job = namespace.finished("limited", 60)
+    assert (job.outcome, job.failure["reason"]) == ("Failed", "DeadlineExceeded"), namespace.report("limited")
+    assert job.run["activeSeconds"] >= 3
+    assert "raise spec.lifecycle.activeDeadlineSeconds" in job.message("Failed")
+    namespace.gone("limited")
+    assert namespace.job("limited").attempt == 1
+
+
+def test_a_finished_job_keeps_nothing_but_itself_and_does_not_run_again(
+    namespace: Namespace, operator: Operator, plain: str
+) -> None:
+    applied = ranks("record", plain, lifecycle={"ttlSecondsAfterFinished": 0})
+    namespace.apply(applied)
+    namespace.completed("record")
+    nothing_left(namespace)
+    job = namespace.wait("record", lambda job: job.run.get("cleanupTime"), 20)
+    since = now()
+    namespace.apply(applied)  # as a GitOps tool does, now and then
+    namespace.cluster.kubectl("label", "-n", namespace.name, "dsj", "record", "team=ml")
+    namespace.edit("record", nodes=1)
+    namespace.wait("record", lambda later: later.status["observedGeneration"] > job.status["observedGeneration"], 20)
+    assert operator.created(since, namespace.name) == []
+    namespace.edit("record", runId="second")
+    again = namespace.wait("record", lambda job: job.run.get("id") == "second" and job.outcome, 60)
+    assert (again.outcome, again.attempt) == ("Complete", 2)
+    nothing_left(namespace)
+
+
+def test_all_pods_go_where_none_is_to_stay(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("clean", plain, lifecycle={"cleanPodPolicy": "DeleteAll"}))
+    namespace.completed("clean")
+    namespace.gone("clean")
+    assert "clean" in namespace.children()["services"]
+
+
+def test_a_job_of_another_controller_gets_no_word_and_no_child(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("theirs", plain, managedBy="example.com/other"))
+    namespace.apply(ranks("ours", plain))
+    namespace.completed("ours")
+    assert namespace.job("theirs").status == {}
+    assert (namespace.pods("theirs"), namespace.events("theirs")) == ([], [])

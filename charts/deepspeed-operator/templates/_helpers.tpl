@@ -62,10 +62,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [create{{ if .Values.admissionPolicy.enabled }}, delete{{ end }}]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, create, update]
+  verbs: [get, create, update, delete]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  verbs: [get, create, update]
+  verbs: [get, create, update, delete]
 {{- if .Values.networkPolicy.jobs }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]

@@ -300,6 +300,12 @@ _FAILED: Final = {
         "since when the pods could start; the message says what held them up.",
         "Remove that, or raise the deadline; {again}.",
     ),
+    Reason.DEADLINE_EXCEEDED: Entry(
+        Category.USER,
+        "The ranks have run for `lifecycle.activeDeadlineSeconds`, over all attempts of the run (`status.run` counts "
+        "them). They were told to end, and nothing restarts them.",
+        "If the run needs more time, raise spec.lifecycle.activeDeadlineSeconds, and {again}.",
+    ),
 }
 _MEMORY_FIT: Final = {
     Reason.FITS: Entry(

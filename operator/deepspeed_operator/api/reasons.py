@@ -67,6 +67,7 @@ class Reason(StrEnum):
     POD_DELETED = "PodDeleted"
     POD_FAILED = "PodFailed"
     STARTUP_DEADLINE_EXCEEDED = "StartupDeadlineExceeded"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
 
     FITS = "Fits"
     PREDICTION_UNCERTAIN = "PredictionUncertain"

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.facts import ModelFacts
+from deepspeed_operator.api.lifecycle import Lifecycle
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
 from deepspeed_operator.api.quantity import QUANTITY_PATTERN
@@ -219,19 +220,6 @@ class Network(ApiModel):
     )
 
 
-class Lifecycle(ApiModel):
-    """Limits in time."""
-
-    startup_deadline_seconds: int = Field(
-        default=1800,
-        ge=10,
-        le=604_800,
-        description="The attempt fails if its ranks do not all run this many seconds after its pods may start: "
-        "unschedulable pods, images that cannot be pulled and peers that never answer end here. Time in which pods "
-        "have scheduling gates, such as a queue's, or in which old pods end does not count. Default: 1800",
-    )
-
-
 EXACTLY_ONE_PROGRAM = Cel(
     "[has(self.script), has(self.module), has(self.command)].filter(set, set).size() == 1",
     "spec.training: set exactly one of script, module and command",
@@ -253,6 +241,10 @@ REQUIRE_NEEDS_FABRIC = Cel(
 MINIMUM_NEEDS_PREFLIGHT = Cel(
     "!has(self.minimumBusBandwidth) || self.preflight == 'Bandwidth'",
     "spec.network.minimumBusBandwidth: nothing measures it; set spec.network.preflight to Bandwidth",
+)
+MANAGED_BY_STAYS = Cel(
+    "self == oldSelf",
+    "spec.managedBy: cannot change, since two controllers would run the job; delete the job and make it again",
 )
 ONE_CONFIG_SOURCE = Cel(
     "!(has(self.dsConfig) && has(self.dsConfigFrom))",
@@ -352,12 +344,22 @@ class DeepSpeedJobSpec(ApiModel):
         description="True deletes the pods and frees their GPUs; false afterwards begins a new attempt of the run. "
         "A result that arrives first wins. Default: false",
     )
-    lifecycle: Lifecycle | None = Field(default=None, description="Limits in time. Unset: their defaults.")
+    lifecycle: Lifecycle | None = Field(
+        default=None, description="Limits in time, and what is kept of a finished job. Unset: their defaults."
+    )
     run_id: str = Field(
         default="",
         max_length=64,
         description="Any text. Change it to run a finished job again, or to replace a running run by a new one: no "
         "rename, no delete. Default: empty. Example: second-try",
+    )
+    managed_by: Annotated[str, MANAGED_BY_STAYS] = Field(
+        default="",
+        max_length=63,
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/[a-zA-Z0-9]([-._a-zA-Z0-9]*[a-zA-Z0-9])?)?$",
+        description="The controller that runs the job, as in a Kubernetes Job. Empty, the default: this operator. Any "
+        "other name: this operator leaves the job alone, and writes nothing to it or beside it. It cannot change. "
+        "Example: kueue.x-k8s.io/multikueue",
     )
 
     @cached_property

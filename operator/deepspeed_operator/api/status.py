@@ -118,6 +118,19 @@ class Run(ApiModel):
     id: str = Field(default="", max_length=64, description="spec.runId as it was when the run was accepted.")
     start_time: Timestamp = Field(description="When the run was accepted.")
     completion_time: Timestamp | None = Field(default=None, description="When the run ended.")
+    cleanup_time: Timestamp | None = Field(
+        default=None,
+        description="When what belonged to the ended run was deleted, by spec.lifecycle.ttlSecondsAfterFinished.",
+    )
+    active_seconds: int | None = Field(
+        default=None,
+        description="With activeDeadlineSeconds: how long the ranks ran in those attempts of the run that have ended. "
+        "The current attempt's time counts from its runningTime.",
+    )
+    active_deadline_seconds: int | None = Field(
+        default=None,
+        description="spec.lifecycle.activeDeadlineSeconds as it was when the run was accepted.",
+    )
     world: World = Field(description="The ranks of the run.")
     batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")
     deepspeed_version: str | None = Field(

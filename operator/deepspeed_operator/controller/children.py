@@ -3,6 +3,8 @@
 import hashlib
 import json
 import logging
+from collections.abc import Iterable
+from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.client import Client
@@ -11,10 +13,19 @@ from deepspeed_operator.controller.contents import contains, merged
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.memory import Ensured, JobMemory
 from deepspeed_operator.controller.ownership import Owner, describe_owner, owner_of
-from deepspeed_operator.controller.resources import CONFIG_MAPS, SECRETS, Json, Resource, resource_of
+from deepspeed_operator.controller.resources import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    SECRETS,
+    SERVICES,
+    Json,
+    Resource,
+    resource_of,
+)
 
 # A child is believed in for so long: while its job is being started it is doubted again and again.
 TRUSTED_SECONDS = 15.0
+_UNDELETABLE: Final = frozenset({SECRETS, SERVICES, ENDPOINT_SLICES})
 
 _log = logging.getLogger(__name__)
 
@@ -124,15 +135,29 @@ async def _adjust(client: Client, job: DeepSpeedJob, resource: Resource, live: J
 
 async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> None:
     """Delete an attempt's ConfigMap, if it is the job's, and before it the Secret of the same name."""
-    live = await read(client, CONFIG_MAPS, job.metadata.namespace, name)
+    live = await read(client, CONFIG_MAPS, job.metadata.namespace, name, metadata=True)
     if live is not None and owner_of(live, job) is Owner.OURS:
         for resource, uid in (SECRETS, None), (CONFIG_MAPS, live["metadata"]["uid"]):
-            try:
-                await client.delete(resource, job.metadata.namespace, name, uid=uid)
-            except ApiError as error:
-                # Without its policy the chart gives no right to delete Secrets: they go with the job.
-                if error.status not in {404, 409} and not (resource is SECRETS and error.status == 403):
-                    raise
+            await _delete(client, job, resource, name, uid)
+
+
+async def remove_names(client: Client, job: DeepSpeedJob, service: str, slices: Iterable[str]) -> None:
+    """Delete the job's Service and EndpointSlices, as far as they are the job's."""
+    # The Service first: the control plane deletes slices of a Service that is gone, and none of them is missed.
+    for resource, name in (SERVICES, service), *((ENDPOINT_SLICES, name) for name in slices):
+        live = await read(client, resource, job.metadata.namespace, name, metadata=True)
+        if live is not None and owner_of(live, job) is Owner.OURS:
+            await _delete(client, job, resource, name, live["metadata"]["uid"])
+
+
+async def _delete(client: Client, job: DeepSpeedJob, resource: Resource, name: str, uid: str | None) -> None:
+    try:
+        await client.delete(resource, job.metadata.namespace, name, uid=uid)
+    except ApiError as error:
+        # Without its policy the chart gives no right to delete Secrets, and roles of your own may give fewer: what may
+        # not be deleted here goes with the job.
+        if error.status not in {404, 409} and not (resource in _UNDELETABLE and error.status == 403):
+            raise
 
 
 async def read(client: Client, resource: Resource, namespace: str, name: str, *, metadata: bool = False) -> Json | None:

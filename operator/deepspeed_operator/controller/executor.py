@@ -19,6 +19,7 @@ from deepspeed_operator.controller.children import (
     ensure,
     ensure_secret,
     remove_config_map,
+    remove_names,
 )
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
@@ -43,6 +44,7 @@ from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,
+    DeleteChildren,
     DeleteConfigMaps,
     DeletePod,
     Ensure,
@@ -261,6 +263,12 @@ class Executor:
                 for name in names:
                     await remove_config_map(self.client, job, name)
                 memory.facts = replace(memory.facts, oldest_config_map=attempt)
+            case DeleteChildren(attempt, config_maps, service, slices):
+                memory.ensured.clear()
+                for name in config_maps:
+                    await remove_config_map(self.client, job, name)
+                await remove_names(self.client, job, service, slices)
+                memory.facts = replace(memory.facts, oldest_config_map=attempt + 1, childless=attempt)
             case _:
                 raise TypeError(f"not an action to do one by one: {action}")
 

@@ -208,7 +208,20 @@ class DeleteConfigMaps:
     names: tuple[str, ...]
 
 
-Action = Ensure | EnsureToken | CreatePods | DeletePod | DeleteConfigMaps
+@dataclass(frozen=True, slots=True)
+class DeleteChildren:
+    """Delete what a run has left beside its pods, if any; fill `facts.childless` with its last attempt.
+
+    `config_maps`: names, of which Secrets go, too. `service`: the name of the Service. `slices`: EndpointSlices.
+    """
+
+    attempt: int
+    config_maps: tuple[str, ...]
+    service: str
+    slices: tuple[str, ...]
+
+
+Action = Ensure | EnsureToken | CreatePods | DeletePod | DeleteConfigMaps | DeleteChildren
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from deepspeed_operator.reconcile.report.outcome import beside_refusal, set_asid
 def reconcile(observed: Observed, installation: Installation) -> Outcome:
     """Decide about one job. Pure: the same observation always gives the same outcome.
 
-    The outcome's questions are to be answered into the facts, and reconcile asked again. A job that is being
-    deleted gets neither write nor child: garbage collection ends its children.
+    The outcome's questions are to be answered into the facts, and reconcile asked again. Neither write nor child
+    gets a job that is being deleted, whose children garbage collection ends, or one that another controller runs.
     """
     try:
         return _decide(observed, installation)
@@ -29,7 +29,7 @@ def reconcile(observed: Observed, installation: Installation) -> Outcome:
 
 def _decide(observed: Observed, installation: Installation) -> Outcome:
     job, status = observed.job, observed.job.status
-    if job.metadata.deletion_timestamp is not None:
+    if job.metadata.deletion_timestamp is not None or job.spec.managed_by:
         return Outcome(status)
     if observed.facts.aside is not None:
         return set_aside(observed, observed.facts.aside)

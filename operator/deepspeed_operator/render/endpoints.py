@@ -25,11 +25,19 @@ def endpoint_slices(job: DeepSpeedJob, attempt: int, addresses: Mapping[int, str
             if (":" in addresses[index]) == (family == "IPv6")
         ]
         for start in range(0, len(endpoints), _PER_SLICE):
-            # The dot keeps further names apart from every job's and from those the cluster generates.
-            further = f".{start // _PER_SLICE}" if start else ""
-            name = f"{job.metadata.name}{suffix}{further}"
+            name = _slice_name(job.metadata.name, suffix, start)
             slices.append(_slice(job, name, family, endpoints[start : start + _PER_SLICE]))
     return slices
+
+
+def slice_names(job: str, nodes: int) -> tuple[str, ...]:
+    """Return the names that slices of a job with so many pods can have."""
+    return tuple(_slice_name(job, suffix, start) for _, suffix in _FAMILIES for start in range(0, nodes, _PER_SLICE))
+
+
+def _slice_name(job: str, suffix: str, start: int) -> str:
+    # The dot keeps further names apart from every job's and from those the cluster generates.
+    return f"{job}{suffix}.{start // _PER_SLICE}" if start else f"{job}{suffix}"
 
 
 def _slice(job: DeepSpeedJob, name: str, family: str, endpoints: list[Json]) -> Json:

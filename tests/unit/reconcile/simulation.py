@@ -20,6 +20,7 @@ from deepspeed_operator.reconcile.actions import (
     ConfirmMissing,
     CorrectPlan,
     CreatePods,
+    DeleteChildren,
     DeleteConfigMaps,
     DeletePod,
     DryRunPod,
@@ -283,6 +284,15 @@ class Simulation:
                     if self.config_maps.pop(name, None) is not None:
                         self.writes.append(f"delete ConfigMap/{name}")
                 self.facts = replace(self.facts, oldest_config_map=attempt)
+            case DeleteChildren(attempt, config_maps, service, slices):
+                names = {("Service", service), *(("EndpointSlice", name) for name in slices)}
+                names |= {(kind, name) for kind in ("ConfigMap", "Secret") for name in config_maps}
+                for key in names & self.objects.keys():
+                    del self.objects[key]
+                    self.writes.append(f"delete {'/'.join(key)}")
+                self.ensured.clear()
+                self.config_maps = {name: data for name, data in self.config_maps.items() if name not in config_maps}
+                self.facts = replace(self.facts, oldest_config_map=attempt + 1, childless=attempt)
 
     def _foresee(self, asked: ForeseePlan) -> Foreseen:
         self.foresights += 1

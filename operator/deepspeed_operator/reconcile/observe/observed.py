@@ -170,6 +170,7 @@ class Facts:
     confirmed_missing: frozenset[str] = frozenset()  # pods that a GET did not find
     aside: SetAside | None = None  # the job is not to be looked into for now
     oldest_config_map: int | None = None  # the attempt before which none has a ConfigMap any more
+    childless: int | None = None  # the attempt whose run has nothing left beside its pods
     status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
 
     def get(self, question: "Question[Answer]") -> Answer:

@@ -135,6 +135,7 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
     draft.run = Run(
         id=spec.run_id,
         start_time=now,
+        active_deadline_seconds=spec.lifecycle.active_deadline_seconds if spec.lifecycle is not None else None,
         world=judged.world,
         batch=judged.batch,
         deepspeed_version=declared_version(spec, installation),

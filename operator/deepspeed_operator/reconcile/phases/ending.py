@@ -13,6 +13,7 @@ from deepspeed_operator.reconcile.failure.restart_policy import Complete, FailRu
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
+from deepspeed_operator.reconcile.phases.cleanup import clean_up, deletes_finished_pods, kept_until
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
@@ -34,27 +35,43 @@ def end_attempt(observed: Observed, gang: Gang, end: AttemptEnd) -> Outcome:
             completed_at = min(max(at or observed.now, moment(observed.run.start_time)), observed.now)
             return report(observed, _result(observed, gang, completed_at, None), check_at=observed.now)
         case FailRun(failure):
-            draft = _result(observed, gang, observed.now, explained(observed, failure))
-            if failure.reason in {Reason.TRANSPORT_MISMATCH, Reason.WORLD_MISMATCH}:
-                draft.events.clear()  # they would say the same
-            return report(observed, draft, check_at=observed.now)
+            return fail_run(observed, gang, failure)
+
+
+def fail_run(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
+    """Fail the run by this cause. Pods that still run are removed once it is written.
+
+    Unanswered is raised as by end_attempt.
+    """
+    draft = _result(observed, gang, observed.now, explained(observed, failure))
+    if failure.reason in {Reason.TRANSPORT_MISMATCH, Reason.WORLD_MISMATCH}:
+        draft.events.clear()  # they would say the same
+    return report(observed, draft, check_at=observed.now)
 
 
 def keep_result(observed: Observed, gang: Gang) -> Outcome:
-    """Keep the result; end what still runs. Ended pods stay, for their logs, until the job or its run is replaced."""
+    """Keep the result; end what still runs. What has ended stays for as long as spec.lifecycle says."""
     status = observed.job.status
     changed = status.observed_generation != observed.job.metadata.generation and not observed.asks_for_another_run
     if changed:
         return report(observed, check_at=observed.now)
-    lingering = [pod for pod in gang.pods.values() if not pod.released and pod.deleted_at is None]
-    due = {pod.name: _may_linger_until(pod, observed) for pod in lingering}
-    ripe = tuple(pod for pod in lingering if due[pod.name] <= observed.now)
-    later = [at for at in due.values() if at > observed.now]
-    return Outcome(status, (*delete(gang.stale), *delete(ripe)), (), min(later, default=None))
+    keep_until = kept_until(observed)
+    if keep_until is not None and keep_until <= observed.now:
+        return clean_up(observed, gang)
+    staying = [pod for pod in gang.pods.values() if pod.deleted_at is None]
+    due = {pod.name: at for pod in staying if (at := _may_stay_until(pod, observed)) is not None}
+    ripe = tuple(pod for pod in staying if pod.name in due and due[pod.name] <= observed.now)
+    later = min((at for at in due.values() if at > observed.now), default=None)
+    return Outcome(status, (*delete(gang.stale), *delete(ripe)), (), later).no_later_than(keep_until)
 
 
-def _may_linger_until(pod: PodView, observed: Observed) -> datetime:
-    return pod.since + SIDECAR_GRACE if pod.finished else observed.now
+def _may_stay_until(pod: PodView, observed: Observed) -> datetime | None:
+    """Return how long a pod may stay after the end of its run; None if it may for as long as its job does."""
+    if not pod.finished:
+        return observed.now
+    if not pod.released:
+        return pod.since + SIDECAR_GRACE
+    return observed.now if deletes_finished_pods(observed) else None
 
 
 def _result(observed: Observed, gang: Gang, ended_at: datetime, failure: Failure | None) -> StatusDraft:

@@ -7,13 +7,14 @@ from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import ConfirmMissing, Outcome
+from deepspeed_operator.reconcile.failure.active_deadline import active_deadline, deadline_exceeded
 from deepspeed_operator.reconcile.failure.attempt_end import Failed, Succeeded, attempt_end, settles_at
 from deepspeed_operator.reconcile.failure.first_failure import gone_pods
 from deepspeed_operator.reconcile.failure.slow_start import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
-from deepspeed_operator.reconcile.phases.ending import end_attempt
+from deepspeed_operator.reconcile.phases.ending import end_attempt, fail_run
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
@@ -51,8 +52,11 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         draft = StatusDraft.of(observed.job.status, counted=gang.workers)
         draft.enter(Phase.STOPPING)
         return report(observed, draft, check_at=observed.now)
+    until = active_deadline(observed)
+    if until is not None and observed.now >= until:
+        return fail_run(observed, gang, deadline_exceeded(observed))
     advance = _running if observed.attempt.phase is Phase.RUNNING else _starting
-    return advance(observed, gang, installation)
+    return advance(observed, gang, installation).no_later_than(until)
 
 
 def _running(observed: Observed, gang: Gang, installation: Installation) -> Outcome:

@@ -19,6 +19,7 @@ from deepspeed_operator.api.reason_catalogue import CATALOGUE
 from deepspeed_operator.api.status import MAX_FINDINGS, DeepSpeedJobStatus, Failure, Finding, Run, Workers
 from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.actions import JobEvent
+from deepspeed_operator.reconcile.observe.pods import moment
 
 
 class Findings:
@@ -101,16 +102,26 @@ class StatusDraft:
         """Say when the run ended."""
         self._change_run(completion_time=at)
 
+    def clean_up_run(self, at: str) -> None:
+        """Say when what belonged to the ended run was deleted."""
+        self._change_run(cleanup_time=at)
+
     def found_version(self, version: str) -> None:
         """Say which DeepSpeed the run's image has."""
         self._change_run(deepspeed_version=version)
 
     def close_attempt(self, outcome: AttemptOutcome, at: str, failure: Failure | None = None) -> None:
-        """Add the current attempt to those that have ended; a closed one stays as it is."""
+        """Add the current attempt to those that have ended, and its time to a run whose time is limited.
+
+        A closed one stays as it is.
+        """
         assert self.run is not None, "a run is recorded with its first attempt"
         assert self.attempt is not None, "only an attempt can end"
         if self.attempts and self.attempts[-1].number == self.attempt.number:
             return
+        if self.run.active_deadline_seconds is not None and self.attempt.running_time is not None:
+            ran = moment(at) - moment(self.attempt.running_time)  # a node's clock may tell the end
+            self._change_run(active_seconds=(self.run.active_seconds or 0) + max(int(ran.total_seconds()), 0))
         ended = EndedAttempt(
             number=self.attempt.number,
             run_id=self.run.id,

@@ -1,0 +1,52 @@
+"""Limits in time, and what is kept of a finished job."""
+
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field
+
+from deepspeed_operator.api.base import ApiModel
+
+_LONGEST: Final = 315_360_000  # ten years, in seconds
+
+
+class CleanPodPolicy(StrEnum):
+    """Which pods go when a run has ended."""
+
+    KEEP_FINISHED = "KeepFinished"
+    DELETE_ALL = "DeleteAll"
+
+
+class Lifecycle(ApiModel):
+    """Limits in time, and what is kept of a finished job."""
+
+    startup_deadline_seconds: int = Field(
+        default=1800,
+        ge=10,
+        le=604_800,
+        description="The attempt fails if its ranks do not all run this many seconds after its pods may start: "
+        "unschedulable pods, images that cannot be pulled and peers that never answer end here. Time in which pods "
+        "have scheduling gates, such as a queue's, or in which old pods end does not count. Default: 1800",
+    )
+    active_deadline_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=_LONGEST,
+        description="The run fails with reason DeadlineExceeded once its ranks have run for so many seconds, over all "
+        "of its attempts. Its pods then end as on suspend, with terminationGracePeriodSeconds of template to save, and "
+        "nothing restarts them. Time in a queue, while pods start, suspended or between attempts does not count. "
+        "Unset: no limit. Example: 86400",
+    )
+    clean_pod_policy: CleanPodPolicy = Field(
+        default=CleanPodPolicy.KEEP_FINISHED,
+        description="Which pods go when the run is Complete or Failed. KeepFinished, the default: those that still "
+        "run; those that have ended stay for their logs, and hold nothing of their nodes. DeleteAll: all of them.",
+    )
+    ttl_seconds_after_finished: int | None = Field(
+        default=None,
+        ge=0,
+        le=_LONGEST,
+        description="Seconds after Complete or Failed until the job's pods, ConfigMap, Secret, Service and "
+        "EndpointSlices are deleted. The DeepSpeedJob stays with its status, so that a GitOps tool does not find it "
+        "missing and run it again; nothing is made anew. Unset: they stay until the job is deleted. Example: 86400",
+    )

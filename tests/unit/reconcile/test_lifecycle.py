@@ -1,0 +1,184 @@
+"""How long a run may go on, what is kept of it afterwards, and who runs it."""
+
+import pytest
+
+from deepspeed_operator.api.attempt_status import Phase
+from deepspeed_operator.api.status import State
+from deepspeed_operator.reconcile.observe.observed import Facts
+from tests.unit.reconcile.simulation import Simulation, agent_says, job
+from tests.unit.reconcile.test_attempts import suspend
+
+
+def complete(simulation: Simulation) -> Simulation:
+    for pod in list(simulation.pods.values()):
+        simulation.end(pod.index)
+    simulation.settle()
+    assert simulation.job.status.state is State.COMPLETE
+    return simulation
+
+
+def kinds(simulation: Simulation) -> set[str]:
+    return {kind for kind, _ in simulation.objects}
+
+
+def test_a_run_fails_once_its_ranks_have_run_as_long_as_they_may() -> None:
+    simulation = Simulation(job(lifecycle={"activeDeadlineSeconds": 100}))
+    simulation.settle()
+    simulation.wait(500)  # no rank runs
+    simulation.train()
+    simulation.wait(99)
+    outcome = simulation.settle()
+    assert simulation.job.status.state is State.RUNNING
+    assert outcome.check_at is not None
+    assert (outcome.check_at - simulation.now).total_seconds() == 1
+    simulation.wait(1)
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert (simulation.job.status.state, failure.reason) == (State.FAILED, "DeadlineExceeded")
+    assert "run for 100 s" in failure.message
+    assert all(pod.deleted_at is not None for pod in simulation.pods.values()), "told to end, with their grace"
+    assert simulation.run.active_seconds == 100
+
+
+def test_time_before_a_suspension_counts_and_time_in_it_does_not() -> None:
+    simulation = Simulation(job(lifecycle={"activeDeadlineSeconds": 100})).train()
+    simulation.wait(60)
+    suspend(simulation)
+    assert simulation.run.active_seconds == 60
+    simulation.wait(10_000)
+    simulation.facts = Facts()  # another operator goes on
+    simulation.edit(suspend=False)
+    simulation.train()
+    simulation.wait(39)
+    simulation.settle()
+    assert simulation.job.status.state is State.RUNNING
+    simulation.wait(1)
+    simulation.settle()
+    assert (simulation.job.status.state, simulation.run.active_seconds) == (State.FAILED, 100)
+
+
+def test_a_run_that_used_its_time_up_while_it_was_suspended_starts_no_pod_again() -> None:
+    simulation = Simulation(job(lifecycle={"activeDeadlineSeconds": 100})).train()
+    simulation.wait(90)
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.wait(20)  # its ranks save
+    simulation.remove()
+    simulation.settle()
+    assert simulation.job.status.state is State.SUSPENDED
+    simulation.edit(suspend=False)
+    simulation.settle()
+    assert simulation.job.status.state is State.FAILED
+    assert simulation.pods == {}
+
+
+def test_a_result_that_comes_with_the_deadline_wins() -> None:
+    simulation = Simulation(job(lifecycle={"activeDeadlineSeconds": 100})).train()
+    simulation.wait(100)
+    complete(simulation)
+
+
+def test_a_run_that_is_asked_for_and_refused_brings_no_deadline_to_the_one_that_goes_on() -> None:
+    simulation = Simulation(job(lifecycle={"activeDeadlineSeconds": 1000})).train()
+    simulation.edit(runId="b", dsConfig={"train_batch_size": 7}, lifecycle={"activeDeadlineSeconds": 1})
+    simulation.wait(100)
+    simulation.settle()
+    assert simulation.job.status.state is State.RUNNING
+
+
+def test_every_run_has_its_whole_time() -> None:
+    simulation = Simulation(job(lifecycle={"activeDeadlineSeconds": 100})).train()
+    simulation.wait(90)
+    complete(simulation)
+    simulation.edit(runId="b")
+    simulation.train()
+    simulation.wait(90)
+    simulation.settle()
+    assert simulation.job.status.state is State.RUNNING
+
+
+@pytest.mark.parametrize("exit_code", [0, 7])
+def test_children_go_after_their_time_to_live_and_the_job_never_runs_again(exit_code: int) -> None:
+    simulation = Simulation(job(lifecycle={"ttlSecondsAfterFinished": 60})).train()
+    for index in range(2):
+        simulation.end(index, exit_code, agent_says(0, 0, exit_code) if exit_code else "")
+    simulation.settle()
+    state = simulation.job.status.state
+    assert state in {State.COMPLETE, State.FAILED}
+    simulation.wait(59)
+    outcome = simulation.settle()
+    assert kinds(simulation) == {"ConfigMap", "Secret", "Service", "EndpointSlice"}
+    assert outcome.check_at is not None
+    assert (outcome.check_at - simulation.now).total_seconds() == 1
+    simulation.wait(1)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    assert (simulation.objects, simulation.pods) == ({}, {})
+    assert simulation.run.cleanup_time == "2026-01-01T00:01:00Z"
+    writes = len(simulation.writes)
+    for change in ({}, {"image": "other:2"}, {"suspend": True}, {"suspend": False}, {"lifecycle": None}):
+        simulation.facts = Facts()  # another operator each time
+        simulation.wait(1000)
+        simulation.edit(**change)
+        simulation.settle()
+        assert (simulation.objects, simulation.pods, simulation.job.status.state) == ({}, {}, state)
+    assert {*simulation.writes[writes:]} == {"status"}, "what is said of the changes of spec"
+    simulation.edit(runId="b")
+    simulation.train()
+    assert kinds(simulation) == {"ConfigMap", "Secret", "Service", "EndpointSlice"}
+
+
+def test_children_go_although_an_operator_ended_while_it_deleted_them() -> None:
+    simulation = complete(Simulation(job(lifecycle={"ttlSecondsAfterFinished": 0})).train())
+    simulation.facts = Facts()
+    simulation.settle()
+    assert (simulation.objects, simulation.run.cleanup_time) == ({}, "2026-01-01T00:00:00Z")
+
+
+def test_a_time_to_live_counts_for_no_run_that_is_suspended() -> None:
+    simulation = Simulation(job(lifecycle={"ttlSecondsAfterFinished": 60})).train()
+    suspend(simulation)
+    simulation.wait(1000)
+    simulation.settle()
+    assert simulation.attempt.phase is Phase.SUSPENDED
+    assert ("Service", "pretrain") in simulation.objects
+
+
+def test_pods_that_have_ended_stay_unless_all_are_to_be_deleted() -> None:
+    kept = complete(Simulation(job()).train())
+    assert [pod.deleted_at for pod in kept.pods.values()] == [None, None]
+    deleted = complete(Simulation(job(lifecycle={"cleanPodPolicy": "DeleteAll"})).train())
+    assert all(pod.deleted_at is not None for pod in deleted.pods.values())
+    assert ("Service", "pretrain") in deleted.objects
+
+
+def test_with_all_pods_to_be_deleted_a_sidecar_still_has_its_moment() -> None:
+    simulation = Simulation(job(lifecycle={"cleanPodPolicy": "DeleteAll"})).train()
+    for index in range(2):
+        simulation.end(index, phase="Running")
+    simulation.settle()
+    assert [pod.deleted_at for pod in simulation.pods.values()] == [None, None]
+    simulation.wait(10)
+    simulation.settle()
+    assert all(pod.deleted_at is not None for pod in simulation.pods.values())
+
+
+def test_a_refused_run_changes_nothing_of_what_is_kept_of_the_one_before() -> None:
+    simulation = complete(Simulation(job()).train())
+    simulation.edit(
+        runId="b",
+        dsConfig={"train_batch_size": 7},
+        lifecycle={"cleanPodPolicy": "DeleteAll", "ttlSecondsAfterFinished": 0},
+    )
+    simulation.settle()
+    assert [pod.deleted_at for pod in simulation.pods.values()] == [None, None]
+    assert kinds(simulation) == {"ConfigMap", "Secret", "Service", "EndpointSlice"}
+
+
+def test_a_job_of_another_controller_is_left_alone() -> None:
+    simulation = Simulation(job(managedBy="kueue.x-k8s.io/multikueue"))
+    outcome = simulation.settle()
+    assert (outcome.actions, outcome.events, outcome.questions) == ((), (), ())
+    assert simulation.job.status.conditions == []
