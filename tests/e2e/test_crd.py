@@ -282,6 +282,14 @@ def test_a_job_that_was_stored_before_it_could_name_its_controller_may_be_edited
     assert (edited["spec"]["nodes"], edited["spec"]["managedBy"]) == (2, "")
 
 
+def test_the_nodes_of_a_run_cannot_be_scaled(server: Cluster, running: str) -> None:
+    scale = server.api.request("GET", f"{running}/scale")
+    assert scale["spec"] == {"replicas": FULL["spec"]["nodes"]}
+    assert "selector" not in scale["status"], "an autoscaler refuses what has none"
+    with pytest.raises(ApiError, match=r"spec\.nodes: cannot change while a run is in progress"):
+        server.api.request("PUT", f"{running}/scale", {**scale, "spec": {"replicas": 3}})
+
+
 def test_a_field_that_was_not_set_cannot_be_added_to_a_run(server: Cluster, running: str) -> None:
     server.api.request("PATCH", running, {"spec": {"image": None, "runId": "without-image"}})
     server.api.request("PATCH", f"{running}/status", {"status": {"run": {"id": "without-image"}}})

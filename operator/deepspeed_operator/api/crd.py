@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import Any
+from typing import Any, Final
 
 import yaml
 from pydantic import TypeAdapter
@@ -27,6 +27,10 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
         "priority": 1,
     },
 ]
+
+# Kubernetes' disruption controller asks an owner so how many pods it wants: without it a PodDisruptionBudget with
+# maxUnavailable or per cent lets nothing go. No selector: an autoscaler has no business here, and refuses to scale.
+SCALE: Final = {"specReplicasPath": ".spec.nodes", "statusReplicasPath": ".status.workers.active"}
 
 # What JSON Schema can say and a structural schema must not.
 _DROPPED = frozenset({"title", "additionalProperties", "examples", "deprecated", "$defs", "pattern"})
@@ -53,7 +57,7 @@ def custom_resource_definition() -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    "subresources": {"status": {}, "scale": SCALE},
                     "additionalPrinterColumns": PRINTER_COLUMNS,
                     "schema": {"openAPIV3Schema": root_schema()},
                 }
