@@ -55,6 +55,22 @@ FULL: Json = {
         "parallelism": {"tensor": 1, "pipeline": 1, "sequence": 1, "expert": 1},
         "template": {"spec": {"containers": []}},
         "suspend": True,
+        "failurePolicy": {
+            "maxRestarts": 3,
+            "maxInfrastructureRestarts": 20,
+            "restartInPlace": True,
+            "rules": [
+                {
+                    "exitCodes": [1],
+                    "signals": [9],
+                    "reasons": ["RankFailed"],
+                    "categories": ["User"],
+                    "messagePattern": "out of memory",
+                    "action": "Fail",
+                }
+            ],
+            "backoffSeconds": 10,
+        },
         "lifecycle": {
             "startupDeadlineSeconds": 60,
             "activeDeadlineSeconds": 86400,

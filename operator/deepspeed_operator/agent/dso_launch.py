@@ -59,6 +59,8 @@ class LaunchDocument:
         self.grace: float = document["terminationGraceSeconds"]
         # How long a silent agent counts as alive. A pod that is lost for longer has killed its ranks itself.
         self.fence: float = document["fenceSeconds"]
+        # After which failures the ranks start again in their pods, and how often.
+        self.failure_policy: dict[str, Any] = document["failurePolicy"]
         # The network profile whose fabric must be used, and the kinds of transport that show it is not.
         self.fabric: dict[str, Any] | None = document["requiredFabric"]
         # Measure the network first, and fail below so many bytes a second; None: do not measure.

@@ -145,6 +145,8 @@ class Code(StrEnum):
     SHARED_MEMORY_SIZE = "shared-memory-size"
     LAUNCHER_PER_RANK = "launcher-per-rank"
     LAUNCHER_WORLD = "launcher-world"
+    IDLE_RULE = "idle-rule"
+    UNSAFE_PATTERN = "unsafe-pattern"
 
     # memory and speed
     INVALID_MODEL = "invalid-model"

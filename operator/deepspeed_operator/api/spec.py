@@ -8,6 +8,7 @@ from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.facts import ModelFacts
+from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.lifecycle import Lifecycle
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
@@ -343,6 +344,11 @@ class DeepSpeedJobSpec(ApiModel):
         default=False,
         description="True deletes the pods and frees their GPUs; false afterwards begins a new attempt of the run. "
         "A result that arrives first wins. Default: false",
+    )
+    failure_policy: FailurePolicy | None = Field(
+        default=None,
+        description="After which failures the run goes on. Unset: failures of nodes, network and cluster, disruptions "
+        "and unexplained signals start the ranks again; what repeats by itself ends the run. docs/failure-policy.md",
     )
     lifecycle: Lifecycle | None = Field(
         default=None, description="Limits in time, and what is kept of a finished job. Unset: their defaults."

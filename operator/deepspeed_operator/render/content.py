@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
@@ -14,10 +14,12 @@ from deepspeed_operator.job.fabric.profile import profile_of
 from deepspeed_operator.job.ports import Ports
 from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.render.network_variables import environment
+from deepspeed_operator.render.policy_document import failure_policy
 
 PROTOCOL: Final = 2  # docs/agent-protocol.md
 # An agent that hears nothing of the others for so long ends its ranks: after it, nothing of a lost pod still writes.
 FENCE_SECONDS: Final = 20
+_SHORT: Final = 80  # characters of a line
 DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
 
 
@@ -56,8 +58,9 @@ def launch_document(
         "startupDeadlineSeconds": spec.startup_deadline_seconds,
         "terminationGraceSeconds": _grace_seconds(spec),
         "fenceSeconds": FENCE_SECONDS,
+        "failurePolicy": failure_policy(job),
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return _written(document) + "\n"
 
 
 def _program(spec: DeepSpeedJobSpec) -> Json:
@@ -72,3 +75,19 @@ def _program(spec: DeepSpeedJobSpec) -> Json:
 def _grace_seconds(spec: DeepSpeedJobSpec) -> int:
     declared = pod_template(spec).pod.get("terminationGracePeriodSeconds")
     return declared if isinstance(declared, int) else DEFAULT_GRACE_SECONDS
+
+
+def _written(value: object, indent: str = "\n") -> str:
+    """Write JSON for people, too: what is short, or has only numbers, stands in one line."""
+    short = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict | list) or (len(short) <= _SHORT and indent != "\n"):
+        return short
+    inner = f"{indent}  "
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        if not any(isinstance(each, dict) for each in items):
+            return short
+        return f"[{inner}{f',{inner}'.join(_written(each, inner) for each in items)}{indent}]"
+    fields = cast("dict[str, object]", value)
+    written = (f"{json.dumps(key, ensure_ascii=False)}: {_written(each, inner)}" for key, each in fields.items())
+    return f"{{{inner}{f',{inner}'.join(written)}{indent}}}"

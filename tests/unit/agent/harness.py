@@ -50,6 +50,13 @@ def document(**fields: Any) -> dict[str, Any]:
         "startupDeadlineSeconds": 15,
         "terminationGraceSeconds": 30,
         "fenceSeconds": 20,
+        "failurePolicy": {
+            "restartInPlace": False,
+            "restarts": {"user": 0, "infrastructure": 0},
+            "repeated": {"key": None, "count": 0},
+            "backoff": {"baseSeconds": 10, "maxSeconds": 300, "healthySeconds": 600},
+            "rules": [],
+        },
         **fields,
     }
 

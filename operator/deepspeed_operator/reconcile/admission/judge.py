@@ -19,6 +19,7 @@ from deepspeed_operator.job.world import declared_parallelism, world_of
 from deepspeed_operator.lint.delivery_size import delivery_findings
 from deepspeed_operator.lint.launchers import launcher_findings
 from deepspeed_operator.lint.network.findings import network_findings
+from deepspeed_operator.lint.restart_rules import restart_rule_findings
 from deepspeed_operator.lint.template_rules import template_findings
 from deepspeed_operator.reconcile.admission.configuration import Configuration, Unusable, configuration, missing_files
 from deepspeed_operator.reconcile.observe.observed import Observed
@@ -60,6 +61,7 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
     world = world_of(spec).model_copy(update={"accelerator": given})
     accelerator, default = accelerator or given.name, default_resource(world)
     others = [*template_findings(spec, installation), *launcher_findings(spec, world)]
+    others += restart_rule_findings(spec)
     others += network_findings(spec, library_of(accelerator))
     others += filter(None, [absent])
     if isinstance(source, Unusable):

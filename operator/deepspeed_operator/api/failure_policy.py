@@ -1,0 +1,97 @@
+"""spec.failurePolicy: after which failures a run goes on, and how often."""
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.markers import Atomic
+from deepspeed_operator.api.reasons import Category
+
+DEFAULT_RESTARTS: Final = 3
+MAX_RULES: Final = 20
+MAX_BACKOFF_SECONDS: Final = 300
+_Count = Annotated[int, Field(ge=0, le=1000)]
+
+
+class RuleAction(StrEnum):
+    RESTART = "Restart"
+    RESTART_WITHOUT_COUNTING = "RestartWithoutCounting"
+    FAIL = "Fail"
+
+
+class FailureRule(ApiModel):
+    """What to do after a failure that everything given here matches."""
+
+    exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], Atomic()] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=32,
+        description="Exit codes of the rank or container that failed first. Unset: any. Example: [42]",
+    )
+    signals: Annotated[list[Annotated[int, Field(ge=1, le=64)]], Atomic()] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=32,
+        description="Signals that killed it. Unset: any, or none. Example: [9, 11]",
+    )
+    reasons: Annotated[list[Annotated[str, Field(max_length=64, pattern="^[A-Za-z]+$")]], Atomic()] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=32,
+        description="Reasons of a failed run, of docs/failures.md. Unset: any. Example: [NodeLost, Preempted]",
+    )
+    categories: Annotated[list[Category], Atomic()] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4,
+        description="Where the cause lies: User, Infrastructure, Disruption or Operator, as docs/failures.md says of "
+        "each reason; a rank that a signal killed counts as Infrastructure. Unset: anywhere. Example: [Disruption]",
+    )
+    message_pattern: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="Regular expression (Python's re) that is searched for in the words of the rank that failed first, "
+        "as condition Failed quotes them. It may not nest quantifiers, refer back or look around. Unset: any words. "
+        "Example: 'CUDA error: (uncorrectable ECC|unspecified launch failure)'",
+    )
+    action: RuleAction = Field(
+        description="Restart: starts the ranks again and counts it, against maxRestarts where the cause is the user's "
+        "program, else against maxInfrastructureRestarts. RestartWithoutCounting: without. Fail: ends the run."
+    )
+
+
+class FailurePolicy(ApiModel):
+    """After which failures a run goes on, and how often."""
+
+    max_restarts: _Count | None = Field(
+        default=None,
+        description="How often the ranks start again after failures of the user's program, in a run. Unset: such a "
+        "failure ends the run, since it repeats by itself, unless one of the rules says Restart, which then holds "
+        f"{DEFAULT_RESTARTS} times. Example: 5",
+    )
+    max_infrastructure_restarts: _Count = Field(
+        default=20,
+        description="How often the ranks start again after failures of nodes, network or cluster, disruptions, and "
+        "signals that nobody explains, in 24 hours. Default: 20",
+    )
+    restart_in_place: bool = Field(
+        default=True,
+        description="True, the default: where the pods are healthy, the ranks start again in them. False: every "
+        "restart is a new attempt with new pods.",
+    )
+    rules: Annotated[list[FailureRule], Atomic()] = Field(
+        default=[],
+        max_length=MAX_RULES,
+        description="What to do after certain failures; the first rule that matches decides. Default: none, so that "
+        "only the budgets decide.",
+    )
+    backoff_seconds: int = Field(
+        default=10,
+        ge=1,
+        le=MAX_BACKOFF_SECONDS,
+        description=f"Seconds before a restart that follows another one; each further one waits twice as long, "
+        f"{MAX_BACKOFF_SECONDS} at most, until the ranks have run for 10 minutes. Default: 10",
+    )
