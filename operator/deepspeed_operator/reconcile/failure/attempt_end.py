@@ -19,7 +19,7 @@ _ENDED_BY_SUSPENSION: Final = frozenset({Reason.TERMINATED, Reason.PEER_LOST})
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """Every rank of every pod ended with 0, the last one at `at` by the clock of its node; None if no node says so."""
+    """Every rank that counts ended with 0, the last one at `at` by the clock of its node; None if no node says so."""
 
     at: datetime | None
 
@@ -35,26 +35,34 @@ AttemptEnd = Succeeded | Failed
 
 
 def attempt_end(observed: Observed, gang: Gang) -> AttemptEnd | None:
-    """Return how the attempt has ended; None while it goes on, or a pod has failed and `settles_at` is to come."""
+    """Return how the attempt has ended; None while it goes on, or is about to end and `settles_at` is to come."""
     if gang.all_succeeded:
         return _succeeded(gang)
-    if gang.failed:
-        settled = gang.all_finished or observed.now >= settles_at(gang)
-        return Failed(first_failure(gang)) if settled else None
+    known_at = settles_at(gang)
+    if known_at is not None:
+        if not gang.all_finished and observed.now < known_at:
+            return None
+        # What a pod comes to after its gang's success, such as a node's end, is no failure.
+        return _succeeded(gang) if gang.completed else Failed(first_failure(gang))
     report = observed.facts.agent
     if report is not None and report.attempt == gang.attempt and report.stuck is not None and 0 in gang.pods:
         return Failed(of_a_stuck_pod(gang, report.stuck))
     return None
 
 
-def settles_at(gang: Gang) -> datetime:
-    """Return when it is known which of the gang's pods failed first, of which there must be one."""
-    return failed_since(gang) + SETTLE
+def settles_at(gang: Gang) -> datetime | None:
+    """Return when it is known how the attempt has ended of which a pod has; None if none has failed, or completed it.
+
+    With success the others end by themselves until then, and their logs stay.
+    """
+    if gang.completed:
+        return min(pod.since for pod in gang.completed) + SETTLE
+    return failed_since(gang) + SETTLE if gang.failed else None
 
 
 def end_before_suspension(gang: Gang) -> AttemptEnd | None:
     """Return the end that an attempt had when it was told to end; None if it had none, and its pods end by that."""
-    if gang.all_succeeded:
+    if gang.all_succeeded or gang.completed:
         return _succeeded(gang)
     own = {index: pod for index, pod in gang.pods.items() if not _ended_by_suspension(pod)}
     before = replace(gang, pods=own, lost={})
@@ -62,7 +70,8 @@ def end_before_suspension(gang: Gang) -> AttemptEnd | None:
 
 
 def _succeeded(gang: Gang) -> Succeeded:
-    ended = [pod.termination.finished_at for pod in gang.pods.values() if pod.termination is not None]
+    succeeded = gang.completed or tuple(gang.pods.values())
+    ended = [pod.termination.finished_at for pod in succeeded if pod.termination is not None]
     return Succeeded(max((at for at in ended if at is not None), default=None))
 
 

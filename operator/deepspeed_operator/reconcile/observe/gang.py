@@ -54,14 +54,19 @@ class Gang:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Pods that should exist; none once an agent tells of everybody's success: those that are gone had theirs."""
-        if len(self.pods) == self.nodes or any(says_completed(pod) for pod in self.pods.values()):
+        """Pods that should exist; none once an agent tells of the gang's success: those that are gone were part of it."""
+        if len(self.pods) == self.nodes or self.completed:
             return ()
         return tuple(index for index in range(self.nodes) if index not in self.pods)
 
     @property
     def missing_names(self) -> tuple[str, ...]:
         return tuple(pod_name(self.job, self.attempt, index) for index in self.missing)
+
+    @property
+    def completed(self) -> tuple[PodView, ...]:
+        """Pods whose agents tell that the gang has succeeded."""
+        return tuple(pod for pod in self.pods.values() if says_completed(pod))
 
     @property
     def all_succeeded(self) -> bool:

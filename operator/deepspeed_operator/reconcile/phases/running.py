@@ -46,8 +46,9 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         if until is not None and observed.now >= until:
             return end_attempt(observed, gang, Failed(not_running_in_time(observed, gang)))
         return keep_status(observed, *delete((*gang.pods.values(), *gang.stale)), check_at=until)
-    if gang.failed:
-        return keep_status(observed, *delete(gang.stale), check_at=settles_at(gang))
+    known_at = settles_at(gang)
+    if known_at is not None:
+        return keep_status(observed, *delete(gang.stale), check_at=known_at)
     if observed.job.spec.suspend:
         draft = StatusDraft.of(observed.job.status, counted=gang.workers)
         draft.enter(Phase.STOPPING)

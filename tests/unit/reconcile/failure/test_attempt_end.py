@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from deepspeed_operator.api.status import Failure
+from deepspeed_operator.api.status import Failure, State
 from deepspeed_operator.reconcile.failure.attempt_end import (
     SETTLE,
     AttemptEnd,
@@ -60,6 +60,35 @@ def test_an_attempt_that_was_told_to_end_has_failed_only_by_what_was_not_its_del
     end = end_before_suspension(gang_of(simulation))
     assert isinstance(end, Failed)
     assert end.failure.reason == "RankFailed"
+
+
+def test_what_a_pod_comes_to_after_its_gangs_success_is_no_failure() -> None:
+    simulation = Simulation(job()).train()
+    done = simulation.now
+    simulation.end(0, 0, agent_says(0, None, None, "Completed"))
+    simulation.wait(1)
+    simulation.end(1, 137, reason="OOMKilled")
+    assert end_of(simulation) == Succeeded(done)
+
+
+def test_the_others_have_a_moment_to_end_by_themselves_after_the_gangs_success() -> None:
+    simulation = Simulation(job()).train()
+    done = simulation.now
+    simulation.end(0, 0, agent_says(0, None, None, "Completed"))
+    assert end_of(simulation) is None
+    simulation.settle()
+    simulation.wait(SETTLE.total_seconds())
+    assert end_of(simulation) == Succeeded(done)
+    simulation.settle()
+    assert simulation.job.status.state is State.COMPLETE
+    assert [simulation.pod(index).deleted_at is not None for index in (0, 1)] == [False, True]
+
+
+def test_success_that_was_there_before_a_suspension_counts() -> None:
+    simulation = Simulation(job()).train()
+    simulation.end(0, 0, agent_says(0, None, None, "Completed"))
+    simulation.end(1, 143, agent_says(1, None, None, "Terminated"))
+    assert end_before_suspension(gang_of(simulation)) == Succeeded(simulation.now)
 
 
 @pytest.mark.parametrize(("end", "decision"), [(Succeeded(None), Complete(None)), (Failed(FAILURE), FailRun(FAILURE))])
