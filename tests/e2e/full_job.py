@@ -73,6 +73,7 @@ FULL: Json = {
         },
         "lifecycle": {
             "startupDeadlineSeconds": 60,
+            "partialGangDeadlineSeconds": 30,
             "activeDeadlineSeconds": 86400,
             "cleanPodPolicy": "DeleteAll",
             "ttlSecondsAfterFinished": 3600,

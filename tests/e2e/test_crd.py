@@ -217,6 +217,10 @@ RULES: list[tuple[Json, str]] = [
     (spec_of(training={"command": ["a"], "launcher": "DeepSpeed"}), "spec.training.command: launcher DeepSpeed starts"),
     (spec_of(network={"require": True}), "spec.network.require: profiles Auto and TCP accept"),
     (spec_of(network={"minimumBusBandwidth": "1G"}), "spec.network.minimumBusBandwidth: nothing measures it"),
+    (
+        spec_of(lifecycle={"partialGangDeadlineSeconds": 60, "startupDeadlineSeconds": 60}),
+        "spec.lifecycle.partialGangDeadlineSeconds: must be less than startupDeadlineSeconds",
+    ),
     (spec_of(dsConfig={}, dsConfigFrom={"configMap": "a"}), "spec.dsConfigFrom: dsConfig and dsConfigFrom exclude"),
     ({**spec_of(), "metadata": {"name": "a" * 51}}, "metadata.name: at most 50 characters"),
     ({**spec_of(), "metadata": {"name": "1a"}}, "metadata.name: at most 50 characters"),

@@ -6,8 +6,14 @@ from typing import Final
 from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.markers import Cel
 
 _LONGEST: Final = 315_360_000  # ten years, in seconds
+
+PARTIAL_GANG_WITHIN_STARTUP = Cel(
+    "!has(self.partialGangDeadlineSeconds) || self.partialGangDeadlineSeconds < self.startupDeadlineSeconds",
+    "spec.lifecycle.partialGangDeadlineSeconds: must be less than startupDeadlineSeconds, which ends the run",
+)
 
 
 class CleanPodPolicy(StrEnum):
@@ -27,6 +33,15 @@ class Lifecycle(ApiModel):
         description="The attempt fails if its ranks do not all run this many seconds after its pods may start: "
         "unschedulable pods, images that cannot be pulled and peers that never answer end here. Time in which pods "
         "have scheduling gates, such as a queue's, or in which old pods end does not count. Default: 1800",
+    )
+    partial_gang_deadline_seconds: int | None = Field(
+        default=None,
+        ge=10,
+        le=604_800,
+        description="Seconds for which some of the pods may hold nodes while the scheduler finds none for the others. "
+        "Then all are deleted, and made again after a random pause. Unset: they keep what they hold until "
+        "startupDeadlineSeconds, since an autoscaler may bring the rest. Of two jobs that each hold what the other "
+        "waits for, the younger gives its pods back in any case. Example: 300",
     )
     active_deadline_seconds: int | None = Field(
         default=None,

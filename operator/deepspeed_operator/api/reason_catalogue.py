@@ -100,9 +100,16 @@ _RECONCILING: Final = {
     Reason.UNSCHEDULABLE: Entry(
         Category.INFRASTRUCTURE,
         "The scheduler finds no node for a pod, or no PersistentVolumeClaim that it names; the message has its words. "
-        "Pods that it has placed hold their nodes meanwhile, until `lifecycle.startupDeadlineSeconds`.",
+        "Pods that it has placed hold their nodes meanwhile; the message counts them.",
         "Wait for room, or lower spec.slotsPerNode or the requests. Create the claim. Against half a gang: "
         "docs/operate.md, Gangs.",
+    ),
+    Reason.GANG_GIVEN_BACK: Entry(
+        Category.INFRASTRUCTURE,
+        "The scheduler had placed a part of the gang. Either an older job was placed in part as well, and each held "
+        "what the other waited for; or `lifecycle.partialGangDeadlineSeconds` was over. The pods were deleted, and are "
+        "made again after a random pause of 30 s or more.",
+        "Nothing, if there is room for one job after the other. Against it: a gang scheduler, or a queue.",
     ),
     Reason.IMAGE_PULL_FAILED: Entry(
         Category.USER,

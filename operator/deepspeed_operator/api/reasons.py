@@ -30,6 +30,7 @@ class Reason(StrEnum):
     PODS_REFUSED = "PodsRefused"
     SCHEDULING_GATED = "SchedulingGated"
     UNSCHEDULABLE = "Unschedulable"
+    GANG_GIVEN_BACK = "GangGivenBack"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CANNOT_START = "ContainerCannotStart"
     VOLUMES_NOT_READY = "VolumesNotReady"

@@ -9,7 +9,7 @@ from pydantic import Field
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.failure_policy import FailurePolicy
-from deepspeed_operator.api.lifecycle import Lifecycle
+from deepspeed_operator.api.lifecycle import PARTIAL_GANG_WITHIN_STARTUP, Lifecycle
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
 from deepspeed_operator.api.quantity import QUANTITY_PATTERN
@@ -350,7 +350,7 @@ class DeepSpeedJobSpec(ApiModel):
         description="After which failures the run goes on. Unset: failures of nodes, network and cluster, disruptions "
         "and unexplained signals start the ranks again; what repeats by itself ends the run. docs/failure-policy.md",
     )
-    lifecycle: Lifecycle | None = Field(
+    lifecycle: Annotated[Lifecycle, PARTIAL_GANG_WITHIN_STARTUP] | None = Field(
         default=None, description="Limits in time, and what is kept of a finished job. Unset: their defaults."
     )
     run_id: str = Field(

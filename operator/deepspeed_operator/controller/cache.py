@@ -47,6 +47,7 @@ class JobRecord:
     uid: str
     version: int
     leaving: bool  # it is being deleted
+    created: str  # as Kubernetes writes it
     state: State | None = None
     read: bool = False
 
@@ -95,7 +96,8 @@ class JobCache:
             return
         same = known if known is not None and known.uid == uid else None
         leaving = metadata.get("deletionTimestamp") is not None
-        self._records[key] = JobRecord(uid, version, leaving, same and same.state, same is not None and same.read)
+        created, read = metadata.get("creationTimestamp", ""), same is not None and same.read
+        self._records[key] = JobRecord(uid, version, leaving, created, same and same.state, read)
         self._changed(key)
 
     def put(self, job: DeepSpeedJob, weight: int, *, keep: bool = True) -> None:
@@ -105,7 +107,8 @@ class JobCache:
         if (known is not None and known.version > version) or self._ends.after(job.metadata.uid, version):
             return
         leaving = job.metadata.deletion_timestamp is not None
-        self._records[key] = JobRecord(job.metadata.uid, version, leaving, job.status.state, read=True)
+        created = job.metadata.creation_timestamp or ""
+        self._records[key] = JobRecord(job.metadata.uid, version, leaving, created, job.status.state, read=True)
         self._drop(key)
         if keep and job.status.state not in _AT_REST:
             self._keep(key, job, weight)
@@ -160,6 +163,10 @@ class PodCache:
         """
         pods = [*self._pods.get(key, {}).values(), *self._gone.get(key, {}).values()]
         return tuple(sorted(pods, key=lambda pod: (pod.attempt, pod.index)))
+
+    def jobs(self) -> Iterable[Key]:
+        """The jobs with pods that are not gone."""
+        return tuple(self._pods)
 
     def put(self, pod: PodView) -> None:
         """Keep the pod, unless its end or a newer version is known; tell if anything but its version has changed."""

@@ -49,6 +49,7 @@ from deepspeed_operator.reconcile.actions import (
     DeletePod,
     Ensure,
     EnsureToken,
+    GiveBack,
     JobEvent,
     Outcome,
 )
@@ -259,6 +260,9 @@ class Executor:
                 memory.refusals = 0
                 created = {pod["metadata"]["name"] for pod in pods}
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing - created)
+            case GiveBack(attempt, message):
+                refusal = memory.refusal(attempt, Reason.GANG_GIVEN_BACK, message)
+                memory.facts = replace(memory.facts, refusal=refusal)
             case DeleteConfigMaps(attempt, names):
                 for name in names:
                     await remove_config_map(self.client, job, name)

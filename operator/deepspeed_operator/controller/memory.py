@@ -3,14 +3,12 @@
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import uniform
-from typing import Literal
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.controller.clock import now, steady
 from deepspeed_operator.reconcile.actions import Outcome
-from deepspeed_operator.reconcile.observe.observed import Facts, Refusal
+from deepspeed_operator.reconcile.observe.observed import Facts, Refusal, RefusalReason
 
 FIRST_RETRY = timedelta(seconds=30)  # a quota is freed by people, and by jobs that end
 LONGEST_RETRY = timedelta(minutes=5)
@@ -62,9 +60,7 @@ class JobMemory:
             return job
         return job.model_copy(update={"status": self.written})
 
-    def refusal(
-        self, attempt: int, reason: Literal[Reason.PODS_REFUSED, Reason.NAME_CONFLICT], message: str
-    ) -> Refusal:
+    def refusal(self, attempt: int, reason: RefusalReason, message: str) -> Refusal:
         """Make a refusal; every further one waits longer."""
         wait = min(FIRST_RETRY * 2 ** min(self.refusals, 10), LONGEST_RETRY)
         self.refusals += 1

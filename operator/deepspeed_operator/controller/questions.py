@@ -7,11 +7,12 @@ from typing import cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.agents import Agents
-from deepspeed_operator.controller.cache import PodCache
+from deepspeed_operator.controller.cache import JobCache, PodCache
 from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.dry_runs import DryRuns
+from deepspeed_operator.controller.half_gangs import HalfGangFinder
 from deepspeed_operator.controller.judges import ExceededError, FailedError, Judges
 from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.nodes import NodeLabels
@@ -27,6 +28,7 @@ from deepspeed_operator.reconcile.actions import (
     CorrectPlan,
     DryRunPod,
     FindGpus,
+    FindHalfGangs,
     ForeseePlan,
     JudgeRun,
     Question,
@@ -50,6 +52,7 @@ class Questions:
     def __init__(
         self,
         client: Client,
+        jobs: JobCache,
         pods: PodCache,
         judges: Judges,
         *,
@@ -64,6 +67,7 @@ class Questions:
         self._dry_runs = DryRuns(client, quotas)
         self._nodes = NodeLabels(client)
         self._agents = Agents(tokens)
+        self._half_gangs = HalfGangFinder(jobs, pods)
 
     async def close(self) -> None:
         await self._agents.close()
@@ -98,6 +102,8 @@ class Questions:
             case FindGpus(request):
                 kinds = request.kinds(await self._nodes.all())
                 memory.facts = replace(memory.facts, gpus=FoundGpus(request, kinds, now()))
+            case FindHalfGangs():
+                memory.facts = replace(memory.facts, half_gangs=self._half_gangs.find())
             case ReadAgent(attempt):
                 before = memory.facts.agent
                 report = await self._agents.read(job, question)

@@ -67,7 +67,7 @@ class Replica:
         self._judges = judges
         quotas, self._tokens = Quotas(self.client), Tokens()
         self._questions = Questions(
-            self.client, pods, judges, quotas=quotas, installation=installation, tokens=self._tokens
+            self.client, jobs, pods, judges, quotas=quotas, installation=installation, tokens=self._tokens
         )
         self._executor = Executor(
             client=self.client,

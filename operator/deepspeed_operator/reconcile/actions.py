@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # who only judges a job need not load the planner for it
         Facts,
         ForeseenPlan,
         FoundGpus,
+        HalfGangs,
         JudgedRun,
         Observed,
     )
@@ -155,6 +156,17 @@ class ForeseePlan(Question["ForeseenPlan"]):
 
 
 @dataclass(frozen=True, slots=True)
+class FindHalfGangs(Question["HalfGangs"]):
+    """Fill `facts.half_gangs` with all gangs of which a part is placed, at a time after `newer_than`."""
+
+    newer_than: datetime
+
+    def answer_among(self, facts: "Facts") -> "HalfGangs | None":
+        known = facts.half_gangs
+        return known if known is not None and known.read_at > self.newer_than else None
+
+
+@dataclass(frozen=True, slots=True)
 class ConfirmMissing(Question[frozenset[str]]):
     """GET the pods: one that exists goes into the pod cache, the others into `facts.confirmed_missing`."""
 
@@ -192,6 +204,14 @@ class CreatePods:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Fill `facts.refusal`, as if the attempt's pods had been refused with this message: they go for a random pause."""
+
+    attempt: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete exactly this pod. With a resourceVersion a change since then (a result) prevents it."""
 
@@ -221,7 +241,7 @@ class DeleteChildren:
     slices: tuple[str, ...]
 
 
-Action = Ensure | EnsureToken | CreatePods | DeletePod | DeleteConfigMaps | DeleteChildren
+Action = Ensure | EnsureToken | CreatePods | GiveBack | DeletePod | DeleteConfigMaps | DeleteChildren
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from deepspeed_operator.controller import questions, verdicts
-from deepspeed_operator.controller.cache import PodCache
+from deepspeed_operator.controller.cache import JobCache, PodCache
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.memory import JobMemory
@@ -54,8 +54,8 @@ def test_a_text_that_has_not_changed_is_parsed_once(monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(questions, "read", read)
         monkeypatch.setattr(judges, "call", counted)
-        client, pods = cast("Client", None), PodCache(lambda _: None)
-        asked = Questions(client, pods, judges, quotas=Quotas(client), installation=INSTALLATION, tokens=Tokens())
+        client, jobs, pods = cast("Client", None), JobCache(lambda _: None), PodCache(lambda _: None)
+        asked = Questions(client, jobs, pods, judges, quotas=Quotas(client), installation=INSTALLATION, tokens=Tokens())
         memory = JobMemory("job-1")
         for value in (1, 1, 2, 2):
             await asked.answer(job(), memory, ReadConfigMap("config", "config"))

@@ -27,7 +27,9 @@ from deepspeed_operator.reconcile.actions import (
     Ensure,
     EnsureToken,
     FindGpus,
+    FindHalfGangs,
     ForeseePlan,
+    GiveBack,
     JobEvent,
     JudgeRun,
     Outcome,
@@ -37,6 +39,7 @@ from deepspeed_operator.reconcile.actions import (
 )
 from deepspeed_operator.reconcile.admission.configuration import digest_of
 from deepspeed_operator.reconcile.admission.question import judge_run
+from deepspeed_operator.reconcile.observe.half_gang import HalfGang
 from deepspeed_operator.reconcile.observe.observed import (
     AgentReport,
     CorrectedPlan,
@@ -44,6 +47,7 @@ from deepspeed_operator.reconcile.observe.observed import (
     Facts,
     ForeseenPlan,
     FoundGpus,
+    HalfGangs,
     JudgedRun,
     Observed,
     Refusal,
@@ -102,6 +106,7 @@ class Simulation:
     foresights: int = 0
     judgements: int = 0
     created: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # pods, as they were posted
+    half_gangs: list[HalfGang] = field(default_factory=list[HalfGang])  # of other jobs
     set_aside: SetAside | None = None  # what comes of judging the job
 
     def outcome(self) -> Outcome:
@@ -234,6 +239,8 @@ class Simulation:
                 said = self.agent or AgentReport(attempt, self.now, silent)
                 self.facts = replace(self.facts, agent=replace(said, read_at=self.now, early=early))
                 self.reads.append(self.now)
+            case FindHalfGangs():
+                self.facts = replace(self.facts, half_gangs=HalfGangs(tuple(self.half_gangs), self.now))
             case CorrectPlan(attempt, case, nodes, measured, preflight):
                 found = CorrectedPlan(attempt, sent(correct_plan(*sent((case, nodes, measured, preflight)))))
                 self.facts = replace(self.facts, corrected=found)
@@ -272,6 +279,9 @@ class Simulation:
                         self.facts = replace(self.facts, refusal=refusal)
                         break
                     self._create(manifest)
+            case GiveBack(attempt, message):
+                retry_at = self.now + timedelta(seconds=30)
+                self.facts = replace(self.facts, refusal=Refusal(attempt, Reason.GANG_GIVEN_BACK, message, retry_at))
             case DeletePod(name, uid, version):
                 pod = self.pods[name]
                 assert pod.uid == uid

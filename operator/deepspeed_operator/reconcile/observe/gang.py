@@ -54,7 +54,7 @@ class Gang:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Pods that should exist; none once an agent tells of the gang's success: those that are gone were part of it."""
+        """Pods that should exist; none once an agent tells of the gang's success: those gone had part in it."""
         if len(self.pods) == self.nodes or self.completed:
             return ()
         return tuple(index for index in range(self.nodes) if index not in self.pods)

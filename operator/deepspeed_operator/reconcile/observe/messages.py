@@ -44,7 +44,7 @@ def agent_message(text: str) -> AgentMessage | None:
 
 
 def says_completed(pod: PodView) -> bool:
-    """Whether the pod's agent ended with success. Agents do so only once the hub has told that the gang has succeeded."""
+    """Whether the pod's agent ended with success. Agents do so only once the gang has succeeded."""
     said = agent_message(pod.termination.message) if pod.termination is not None and pod.succeeded else None
     return said is not None and said.reason == Reason.COMPLETED
 

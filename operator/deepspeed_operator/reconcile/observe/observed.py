@@ -13,6 +13,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Run
 from deepspeed_operator.api.transport import Transport
+from deepspeed_operator.reconcile.observe.half_gang import HalfGang
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # who only judges a job need not load the planner for it
     from deepspeed_operator.reconcile.admission.question import Admission
 
 SHOWN_KEYS = 20
+# NameConflict: the name belongs to an object that is not ours.
+RefusalReason = Literal[Reason.PODS_REFUSED, Reason.NAME_CONFLICT, Reason.GANG_GIVEN_BACK]
 Answer = TypeVar("Answer")
 
 
@@ -103,14 +106,20 @@ class DryRunResult:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a child of an attempt could not be made, in the API server's words, and when to try again."""
+    """Why an attempt's pods are not kept, in the API server's words or in ours, and when to try again."""
 
     attempt: int
-    reason: Literal[
-        Reason.PODS_REFUSED, Reason.NAME_CONFLICT
-    ]  # NameConflict: the name belongs to an object that is not ours
+    reason: RefusalReason
     message: str
     retry_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class HalfGangs:
+    """All gangs of which a part is placed, as they were seen at one moment."""
+
+    found: tuple[HalfGang, ...]
+    read_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +173,7 @@ class Facts:
     judged: JudgedRun | None = None
     dry_run: DryRunResult | None = None
     refusal: Refusal | None = None
+    half_gangs: HalfGangs | None = None
     agent: AgentReport | None = None
     corrected: CorrectedPlan | None = None
     foreseen: ForeseenPlan | None = None

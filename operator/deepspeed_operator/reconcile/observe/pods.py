@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from sys import intern
 from typing import Any
 
 from deepspeed_operator.api.names import (
@@ -74,6 +75,9 @@ class PodView:
     failed_init: str | None  # an init container that failed, whose end `termination` then is
     termination: Termination | None
     disruption: str | None = None  # who ends it, in Kubernetes' word (the reason of DisruptionTarget)
+    unschedulable_since: datetime | None = None
+    requests: tuple[tuple[str, str], ...] = ()  # of all containers, by resource; an extended one's is a number
+    node_selector: tuple[tuple[str, str], ...] = ()
     unhealthy: tuple[str, ...] = ()  # devices of the trainer that its node reports as unhealthy
     gone: bool = False  # deleted; what it was last like is kept
 
@@ -170,8 +174,21 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         failed_init=failed_init[0] if failed_init else None,
         termination=failed_init[1] if failed_init else trainer_ended,
         disruption=disrupted.get("reason") if disrupted.get("status") == "True" else None,
+        unschedulable_since=_transition(scheduled, now) if unscheduled else None,
+        requests=_requests(spec["containers"]),
+        node_selector=tuple(sorted(spec.get("nodeSelector", {}).items())),
         unhealthy=tuple(_unhealthy(of_trainer)),
     )
+
+
+def _requests(containers: list[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Return what the containers ask of a node; of resources that several ask for, what the last one does."""
+    asked: dict[str, str] = {}
+    for container in containers:
+        resources = container.get("resources", {})
+        asked |= {**resources.get("limits", {}), **resources.get("requests", {})}
+    # Thousands of pods ask for the same.
+    return tuple((intern(name), intern(str(asked[name]))) for name in sorted(asked) if str(asked[name]) != "0")
 
 
 def _unhealthy(status: Mapping[str, Any]) -> Iterator[str]:
@@ -206,7 +223,11 @@ def _lost_since(ready: Mapping[str, Any], now: datetime) -> datetime | None:
     """Only the node controller, which cannot see into the pod, says False without a reason."""
     if ready.get("status") != "False" or ready.get("reason"):
         return None
-    return moment(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else now
+    return _transition(ready, now)
+
+
+def _transition(condition: Mapping[str, Any], now: datetime) -> datetime:
+    return moment(condition["lastTransitionTime"]) if condition.get("lastTransitionTime") else now
 
 
 def _termination(state: Mapping[str, Any]) -> Termination | None:

@@ -15,6 +15,7 @@ from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
 from deepspeed_operator.reconcile.phases.ending import end_attempt, fail_run
+from deepspeed_operator.reconcile.phases.half_placed import giving_back, look_again
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
@@ -88,6 +89,10 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     waits = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
     if waits is not None:
         return waits.no_later_than(until)
+    with meanwhile(keep_status(observed, *removals)):
+        given_back = giving_back(observed, gang)
+    if given_back is not None:
+        return given_back.no_later_than(until)
     held, (late, look_at) = obstacle(observed, gang), lateness(observed, gang)
     with meanwhile(keep_status(observed, *removals)):
         if late and gang.all_containers_running:
@@ -104,7 +109,8 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     draft = _starting_draft(observed, gang)
     if held is not None or observed.attempt.phase is not Phase.REFUSED or not gang.missing:
         draft.enter(Phase.STARTING, _steady(observed, held))  # else the refusal stands until it is known to be over
-    return report(observed, draft, actions=actions, check_at=look_at).no_later_than(until)
+    due = look_again(observed, gang)
+    return report(observed, draft, actions=actions, check_at=look_at).no_later_than(until).no_later_than(due)
 
 
 def _starting_draft(observed: Observed, gang: Gang) -> StatusDraft:
@@ -123,6 +129,8 @@ def _refused(observed: Observed, gang: Gang) -> Outcome | None:
     made = tuple(gang.pods.values())
     if refusal.reason == Reason.NAME_CONFLICT:
         words = f"{sentence(refusal.message)} Delete or rename it, or give the job another name."
+    elif refusal.reason == Reason.GANG_GIVEN_BACK:
+        words = f"{refusal.message} The pods are made again at {timestamp(refusal.retry_at)}: there is nothing to do."
     else:
         words = (
             f"The API server refuses the pods; none is kept, and they are tried again: {sentence(refusal.message)} "

@@ -25,6 +25,7 @@ from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
+from deepspeed_operator.reconcile.phases.half_placed import half_placed, holding
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.render.attempt import Attempt
@@ -167,6 +168,9 @@ def obstacle(observed: Observed, gang: Gang) -> Obstacle | None:
         words = f"{_FROM[given.source]} {_TO_CPU}".format(slots=world.slots_per_node, resource=given.resource)
         hint = f"{words} {hint}"
     words = f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} {hint}"
+    half = half_placed(observed, gang)
+    if half is not None:
+        words = f"{words} {holding(half)}."
     return Obstacle(reason=Reason.UNSCHEDULABLE, message=words)
 
 
