@@ -71,6 +71,7 @@ FULL: Json = {
             ],
             "backoffSeconds": 10,
         },
+        "successPolicy": "Head",
         "lifecycle": {
             "startupDeadlineSeconds": 60,
             "partialGangDeadlineSeconds": 30,

@@ -221,6 +221,7 @@ RULES: list[tuple[Json, str]] = [
         spec_of(lifecycle={"partialGangDeadlineSeconds": 60, "startupDeadlineSeconds": 60}),
         "spec.lifecycle.partialGangDeadlineSeconds: must be less than startupDeadlineSeconds",
     ),
+    (spec_of(successPolicy="Head"), "spec.successPolicy: Head is for jobs of several pods"),
     (spec_of(dsConfig={}, dsConfigFrom={"configMap": "a"}), "spec.dsConfigFrom: dsConfig and dsConfigFrom exclude"),
     ({**spec_of(), "metadata": {"name": "a" * 51}}, "metadata.name: at most 50 characters"),
     ({**spec_of(), "metadata": {"name": "1a"}}, "metadata.name: at most 50 characters"),
@@ -237,6 +238,7 @@ CHANGES: dict[str, Any] = {
     "network": {"interface": "eth1"},
     "sharedMemory": 1024,
     "parallelism": {"tensor": 2},
+    "successPolicy": "AllPods",
     "lifecycle": None,
 }
 NEVER_CHANGES = "spec.managedBy: cannot change"

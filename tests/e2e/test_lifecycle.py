@@ -224,3 +224,17 @@ def test_a_job_of_another_controller_gets_no_word_and_no_child(namespace: Namesp
     namespace.completed("ours")
     assert namespace.job("theirs").status == {}
     assert (namespace.pods("theirs"), namespace.events("theirs")) == ([], [])
+
+
+def test_the_heads_success_is_the_runs_where_it_decides(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("head", plain, "0:sleep=2", "0:exit=0", FOREVER, successPolicy="Head"))
+    job = namespace.completed("head")
+    assert "Pod 0, which decides (spec.successPolicy), ended with success" in job.message("Complete")
+    phases = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in namespace.pods("head")}
+    assert phases == {"head-1-0": "Succeeded", "head-1-1": "Succeeded"}
+
+
+def test_a_worker_that_fails_before_the_head_has_ended_fails_the_run(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("served", plain, "1:exit=5", FOREVER, successPolicy="Head", failurePolicy={"maxRestarts": 0}))
+    job = namespace.finished("served")
+    assert (job.outcome, job.failure["pod"]) == ("Failed", "served-1-1"), namespace.report("served")

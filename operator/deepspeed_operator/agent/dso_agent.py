@@ -95,7 +95,7 @@ class Agent:
         self.member.start()
 
     def play(self) -> None:
-        """One round: returns when all ranks of all pods have ended with 0."""
+        """One round: returns when the gang has succeeded, and no rank is left here."""
         launch = self.launch
         self.wait(lambda: self.member.round == self.round.number, for_peers=True)
         if launch.launcher == "DeepSpeed":
@@ -110,7 +110,11 @@ class Agent:
         except OSError as error:
             raise self.cannot_start(error) from error
         self.pod.phase = "Running"
-        self.wait(lambda: self.round.finished)
+        self.wait(lambda: self.round.finished or self.member.finished)
+        if not self.round.finished:
+            self.pod.phase = "Stopping"
+            self.pod.printer.say("stopping, the program of rank 0's pod has ended with success")
+            self.end_ranks(None)
         self.round.watch.poll()
         self.look()
         self.member.report("Finished")
@@ -250,12 +254,13 @@ class Agent:
             cause = self.pod.stuck = {**cause, "stuck": f"Pod {self.launch.pod} does not end: {unkillable}"}
         return cause
 
-    def end_ranks(self, cause: Cause) -> str:
-        """SIGTERM, then SIGKILL; returns in words what even that does not end."""
+    def end_ranks(self, cause: Cause | None) -> str:
+        """SIGTERM, then SIGKILL; returns in words what even that does not end. A cause of None is success."""
         processes = self.round.processes
         processes.signal(signal.SIGTERM)
         # A termination leaves the ranks their grace, so that they can save; a failure has nothing to save.
-        patience = max(2.0, self.launch.grace - 5) if cause["reason"] == "Terminated" else KILL_AFTER_SECONDS
+        graceful = cause is None or cause["reason"] == "Terminated"
+        patience = max(2.0, self.launch.grace - 5) if graceful else KILL_AFTER_SECONDS
         until = time.monotonic() + patience
         while any(processes.groups()) and time.monotonic() < until + UNKILLABLE_AFTER_SECONDS:
             if time.monotonic() > until:

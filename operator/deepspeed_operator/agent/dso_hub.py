@@ -120,15 +120,19 @@ class Hub:
     def _advance(self, now: float) -> None:
         if self.round.decided:
             return
-        if self.round.suspect:
-            self.round.settle(now)
-        elif not self.round.opened:
-            if len(self.peers) == self.launch.nodes:
-                for peer in self.peers.values():
-                    peer.seen = now
-                self.round.opened = True
-        elif all(peer.phase == "Finished" for peer in self.peers.values()):
+        if self.round.opened and self._have_succeeded():
             self.round.finish()
+        elif self.round.suspect:
+            self.round.settle(now)
+        elif not self.round.opened and len(self.peers) == self.launch.nodes:
+            for peer in self.peers.values():
+                peer.seen = now
+            self.round.opened = True
+
+    def _have_succeeded(self) -> bool:
+        """Whether the ranks of all pods that count have ended with 0."""
+        counting = [self.peers[0]] if self.launch.head_decides else self.peers.values()
+        return all(peer.phase == "Finished" for peer in counting)
 
     def _check_silent(self, now: float) -> None:
         fence = self.launch.fence

@@ -11,7 +11,7 @@ from dso_world import RanksWorld
 
 
 class HubRound:
-    """A round ends with one cause, or with all ranks of all pods at 0; what is reported later changes nothing."""
+    """A round ends with one cause, or with success; what is reported later changes nothing."""
 
     def __init__(self, launch: LaunchDocument, name_peers: Callable[[str], str]) -> None:
         self.launch = launch
@@ -39,23 +39,28 @@ class HubRound:
             self.world.take(index, body["world"])
         if not body["cause"] or self.cause:
             return
-        if not is_secondary(body["cause"]):
-            self.conclude(body["cause"])
-        elif not self.suspect:
-            self.suspect, self.settles = body["cause"], now + SETTLE_SECONDS
+        self._take_cause(index, body["cause"], now)
+
+    def _take_cause(self, index: int, cause: Cause, now: float) -> None:
+        known = self.suspect if self.suspect and not is_secondary(self.suspect) else None
+        if not is_secondary(cause) and (index == 0 or not self.launch.head_decides):
+            self.conclude(known or cause)
+        elif not known and not (self.suspect and is_secondary(cause)):
+            # Where the head decides it may have ended just now, with success, and the other's program with it.
+            self.suspect, self.settles = cause, now + SETTLE_SECONDS
 
     def settle(self, now: float) -> None:
         """Nobody has reported what the suspect follows from: it is the cause itself, or a rank that left with 0 is."""
         suspect = self.suspect
         if not suspect or now < self.settles:
             return
-        if self.left:
+        if self.left and is_secondary(suspect):
             who = "another pod's program" if suspect["rank"] is None else f"rank {suspect['rank']}"
             suspect = {**self.left, "signature": f"{who} then failed: {suspect['signature']}"}
         self.conclude(suspect)
 
     def finish(self) -> None:
-        """All ranks of all pods have ended with 0."""
+        """All ranks that count have ended with 0."""
         mismatch = self.world.mismatch()
         if mismatch:
             self.conclude(self.launch.cause("WorldMismatch", mismatch))

@@ -57,6 +57,8 @@ class LaunchDocument:
         self.master_ports: list[int] = document["ports"]["masters"]
         self.deadline: float = document["startupDeadlineSeconds"]
         self.grace: float = document["terminationGraceSeconds"]
+        # Whether the success of rank 0's pod is the gang's: the others only serve it.
+        self.head_decides: bool = document["successPolicy"] == "Head"
         # How long a silent agent counts as alive. A pod that is lost for longer has killed its ranks itself.
         self.fence: float = document["fenceSeconds"]
         # After which failures the ranks start again in their pods, and how often.

@@ -57,6 +57,8 @@ class RanksWorld:
         evaluations, servers.
         """
         pods = sorted(self.pods.items())
+        if self.launch.head_decides:
+            return ""  # what the pods' programs are, and which of them train, is the head's affair
         if any(self.planned(size, own) for _, pod in pods for size, _, own in pod["worlds"]):
             return ""
         certain = {index: [(size, own) for size, sure, own in pod["worlds"] if sure] for index, pod in pods}

@@ -6,6 +6,7 @@ from typing import Annotated, Self
 from pydantic import Field, PrivateAttr
 
 from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.lifecycle import HEAD_NEEDS_PEERS
 from deepspeed_operator.api.markers import Cel
 from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
 from deepspeed_operator.api.spec import ONE_CONFIG_SOURCE, DeepSpeedJobSpec
@@ -15,9 +16,9 @@ from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding
 # dsConfig and template are opaque to CEL; the operator keeps a run's configuration and says so in a finding.
 _FROZEN_FIELDS = (
     "nodes", "slotsPerNode", "image", "training", "dsConfigFrom", "deepspeedVersion", "parallelism",
-    "network", "sharedMemory", "failurePolicy", "lifecycle",
+    "network", "sharedMemory", "failurePolicy", "successPolicy", "lifecycle",
 )  # fmt: skip
-_OPTIONAL_FIELDS = frozenset(_FROZEN_FIELDS) - {"nodes", "training"}
+_OPTIONAL_FIELDS = frozenset(_FROZEN_FIELDS) - {"nodes", "training", "successPolicy"}
 
 
 def _same(field: str) -> str:
@@ -85,7 +86,7 @@ class DeepSpeedJob(ApiModel):
 class DeepSpeedJobSchema(ApiModel):
     """The part of a DeepSpeedJob that the CRD describes, with the rules that see the whole object."""
 
-    spec: Annotated[DeepSpeedJobSpec, ONE_CONFIG_SOURCE] = Field(
+    spec: Annotated[DeepSpeedJobSpec, ONE_CONFIG_SOURCE, HEAD_NEEDS_PEERS] = Field(
         description="What to train, where, and with which DeepSpeed configuration."
     )
     status: DeepSpeedJobStatus | None = Field(default=None, description="What is the case, why, and what came of it.")

@@ -1,4 +1,4 @@
-"""Limits in time, and what is kept of a finished job."""
+"""When a run ends, by success or by its limits in time, and what is kept of it."""
 
 from enum import StrEnum
 from typing import Final
@@ -14,6 +14,19 @@ PARTIAL_GANG_WITHIN_STARTUP = Cel(
     "!has(self.partialGangDeadlineSeconds) || self.partialGangDeadlineSeconds < self.startupDeadlineSeconds",
     "spec.lifecycle.partialGangDeadlineSeconds: must be less than startupDeadlineSeconds, which ends the run",
 )
+
+HEAD_NEEDS_PEERS = Cel(
+    "self.successPolicy != 'Head' || self.nodes > 1",
+    "spec.successPolicy: Head is for jobs of several pods, and this one has one; write AllPods, or set spec.nodes to 2 "
+    "or more",
+)
+
+
+class SuccessPolicy(StrEnum):
+    """Whose success is that of the run."""
+
+    ALL_PODS = "AllPods"
+    HEAD = "Head"
 
 
 class CleanPodPolicy(StrEnum):

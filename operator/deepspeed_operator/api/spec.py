@@ -9,7 +9,7 @@ from pydantic import Field
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.failure_policy import FailurePolicy
-from deepspeed_operator.api.lifecycle import PARTIAL_GANG_WITHIN_STARTUP, Lifecycle
+from deepspeed_operator.api.lifecycle import PARTIAL_GANG_WITHIN_STARTUP, Lifecycle, SuccessPolicy
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
 from deepspeed_operator.api.quantity import QUANTITY_PATTERN
@@ -349,6 +349,12 @@ class DeepSpeedJobSpec(ApiModel):
         default=None,
         description="After which failures the run goes on. Unset: failures of nodes, network and cluster, disruptions "
         "and unexplained signals start the ranks again; what repeats by itself ends the run. docs/failure-policy.md",
+    )
+    success_policy: SuccessPolicy = Field(
+        default=SuccessPolicy.ALL_PODS,
+        description="Whose success is that of the run. AllPods, the default: every pod's program ends with 0. Head: "
+        "pod 0's does, and the others, which only serve it, are then told to end, as with Ray. One that fails before "
+        "is a failure in both. With Head the world that the ranks form is not asserted.",
     )
     lifecycle: Annotated[Lifecycle, PARTIAL_GANG_WITHIN_STARTUP] | None = Field(
         default=None, description="Limits in time, and what is kept of a finished job. Unset: their defaults."

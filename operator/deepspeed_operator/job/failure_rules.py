@@ -91,7 +91,10 @@ _SIGNALLED: Final = frozenset(range(129, 160))  # what a shell returns for a sig
 _EXITED: Final = frozenset(range(1, 256)) - _SIGNALLED
 # Whatever the budgets are: the next attempt would find the same, or begin at step 0 again what was done.
 _ENDS_THE_RUN: Final = frozenset[str](
-    {Reason.WORLD_MISMATCH, Reason.TRANSPORT_MISMATCH, Reason.PREFLIGHT_FAILED, "FinishedThenFailed"}
+    {
+        *(Reason.WORLD_MISMATCH, Reason.TRANSPORT_MISMATCH, Reason.PREFLIGHT_FAILED, Reason.DEADLINE_EXCEEDED),
+        "FinishedThenFailed",
+    }
 )
 # Their pods cannot go on: they have ended, lack something, or their node is at fault.
 _NOT_IN_PLACE: Final = frozenset[str](

@@ -56,6 +56,7 @@ def launch_document(
         "preflightBandwidth": preflight_bandwidth(spec),
         "measure": spec.model is not None and training.launcher is Launcher.RANKS,
         "startupDeadlineSeconds": spec.startup_deadline_seconds,
+        "successPolicy": spec.success_policy.value,
         "terminationGraceSeconds": _grace_seconds(spec),
         "fenceSeconds": FENCE_SECONDS,
         "failurePolicy": failure_policy(job),

@@ -48,6 +48,7 @@ def document(**fields: Any) -> dict[str, Any]:
         "preflightBandwidth": None,
         "measure": False,
         "startupDeadlineSeconds": 15,
+        "successPolicy": "AllPods",
         "terminationGraceSeconds": 30,
         "fenceSeconds": 20,
         "failurePolicy": {

@@ -3,7 +3,7 @@
 import pytest
 
 from deepspeed_operator.api.attempt_status import Phase
-from deepspeed_operator.api.status import State
+from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.reconcile.observe.observed import Facts
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 from tests.unit.reconcile.test_attempts import suspend
@@ -182,3 +182,15 @@ def test_a_job_of_another_controller_is_left_alone() -> None:
     outcome = simulation.settle()
     assert (outcome.actions, outcome.events, outcome.questions) == ((), (), ())
     assert simulation.job.status.conditions == []
+
+
+def test_the_heads_success_is_the_runs_and_the_others_go() -> None:
+    simulation = Simulation(job(successPolicy="Head")).train()
+    simulation.end(0, 0, agent_says(0, None, None, "Completed"))
+    simulation.settle()
+    assert simulation.job.status.state is State.RUNNING, "the others have a moment to end by themselves"
+    simulation.wait(12)
+    simulation.settle()
+    assert simulation.job.status.state is State.COMPLETE
+    assert simulation.condition(ConditionType.COMPLETE).message.startswith("Pod 0, which decides")
+    assert [simulation.pod(index).deleted_at is None for index in (0, 1)] == [True, False]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from deepspeed_operator.api.attempt_status import AttemptStatus, Phase
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.lifecycle import SuccessPolicy
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Batch, Failure, Run, State, World
 from deepspeed_operator.reconcile.report.remedies import remedy
@@ -37,7 +38,7 @@ def verdict_on(job: DeepSpeedJob, run: Run, attempt: AttemptStatus, failure: Fai
             words = f"The job is suspended and holds no GPU: {resume} to begin a new attempt."
             return Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
         case Phase.ENDED:
-            return _ended(run.world, failure)
+            return _ended(job, run.world, failure)
 
 
 def accepted(world: World, batch: Batch | None, *, has_config: bool, warnings: int) -> Verdict:
@@ -79,10 +80,12 @@ def _starting(world: World, attempt: AttemptStatus) -> Verdict:
     return Verdict(state, held.reason, held.message)
 
 
-def _ended(world: World, failure: Failure | None) -> Verdict:
+def _ended(job: DeepSpeedJob, world: World, failure: Failure | None) -> Verdict:
     if failure is not None:
         return Verdict(State.FAILED, failure.reason, headline(failure))
     pods = "The pod" if world.nodes == 1 else f"All {world.nodes} pods"
+    if job.spec.success_policy is SuccessPolicy.HEAD:
+        pods = "Pod 0, which decides (spec.successPolicy),"
     words = f"{pods} ended with success. Set a new spec.runId to run it again."
     return Verdict(State.COMPLETE, Reason.COMPLETED, words)
 
