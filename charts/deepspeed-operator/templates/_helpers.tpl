@@ -49,6 +49,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [deepspeed-operator.dev]
   resources: [deepspeedjobs/status]
   verbs: [update]
+# Where OwnerReferencesPermissionEnforcement is on, as on OpenShift, only who has this may make what keeps a deleted job
+# until it is gone. It gives no right to write: a DeepSpeedJob has no such subresource.
+- apiGroups: [deepspeed-operator.dev]
+  resources: [deepspeedjobs/finalizers]
+  verbs: [update]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]

@@ -109,7 +109,7 @@ class Attempt:
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {**child_metadata(self.job, name, labels), "annotations": annotations},
+            "metadata": {**child_metadata(self.job, name, labels, keeps_job=True), "annotations": annotations},
             "spec": {**self._pod_spec, "hostname": name, "containers": place_trainer(self.job.spec, trainer)},
         }
 

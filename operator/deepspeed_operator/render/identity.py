@@ -35,8 +35,11 @@ def attempt_labels(job: DeepSpeedJob, attempt: int) -> dict[str, str]:
     return {**job_labels(job), LABEL_ATTEMPT: str(attempt)}
 
 
-def child_metadata(job: DeepSpeedJob, name: str, labels: dict[str, str]) -> Json:
-    """Return the metadata of a child: garbage collection deletes it after its job."""
+def child_metadata(job: DeepSpeedJob, name: str, labels: dict[str, str], *, keeps_job: bool = False) -> Json:
+    """Return the metadata of a child: garbage collection deletes it after its job.
+
+    `keeps_job`: whether a job that is deleted in the foreground stays until the child is gone.
+    """
     return {
         "name": name,
         "namespace": job.metadata.namespace,
@@ -48,6 +51,7 @@ def child_metadata(job: DeepSpeedJob, name: str, labels: dict[str, str]) -> Json
                 "name": job.metadata.name,
                 "uid": job.metadata.uid,
                 "controller": True,
+                **({"blockOwnerDeletion": True} if keeps_job else {}),
             }
         ],
     }
