@@ -124,6 +124,7 @@ FULL: Json = {
                 "rank": 0,
                 "pod": "a",
                 "node": "b",
+                "killedAfterSeconds": 25,
             }
         ],
         "oldestConfigMap": 1,

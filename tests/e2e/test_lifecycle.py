@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.installation import Operator, now
 from tests.e2e.jobs import job, ranks, script
-from tests.e2e.kube import CORE, Json, Namespace, eventually
+from tests.e2e.kube import CORE, Job, Json, Namespace, eventually
 from tests.e2e.pod_watch import PodWatch
 
 FOREVER = "sleep=300"
@@ -74,6 +74,7 @@ def test_nothing_is_created_while_a_foreground_deletion_waits_for_its_pods(
     namespace.running("slow")
     deleted = now()
     namespace.delete("slow", "--cascade=foreground")
+    assert namespace.pods("slow") == [], "kubectl has waited for the job, and the job for its pods"
     nothing_left(namespace)
     assert operator.created(deleted, namespace.name) == []
 
@@ -238,3 +239,21 @@ def test_a_worker_that_fails_before_the_head_has_ended_fails_the_run(namespace: 
     namespace.apply(ranks("served", plain, "1:exit=5", FOREVER, successPolicy="Head", failurePolicy={"maxRestarts": 0}))
     job = namespace.finished("served")
     assert (job.outcome, job.failure["pod"]) == ("Failed", "served-1-1"), namespace.report("served")
+
+
+@pytest.mark.parametrize("end", ["suspend", "replace", "deadline"])
+def test_ranks_that_need_more_than_their_grace_are_killed_and_that_is_told(
+    namespace: Namespace, plain: str, end: str
+) -> None:
+    limits = {"lifecycle": {"activeDeadlineSeconds": 3}} if end == "deadline" else {}
+    namespace.apply(ranks("slow", plain, "slow-sigterm=60", FOREVER, **limits))
+    namespace.running("slow")
+    if end != "deadline":
+        namespace.edit("slow", **({"suspend": True} if end == "suspend" else {"runId": "b", "training": {"args": []}}))
+
+    def killed(job: Job) -> bool:
+        return any(attempt.get("killedAfterSeconds") == 2 for attempt in job.status.get("attempts", []))
+
+    namespace.wait("slow", killed, 60)
+    (event,) = [each for each in namespace.events("slow") if each["reason"] == "GraceExceeded"]
+    assert "were ended by SIGKILL after 2 s of grace" in event["message"]

@@ -264,6 +264,7 @@ class Agent:
         until = time.monotonic() + patience
         while any(processes.groups()) and time.monotonic() < until + UNKILLABLE_AFTER_SECONDS:
             if time.monotonic() > until:
+                self.pod.killed_after = patience if graceful else None
                 processes.signal(signal.SIGKILL)
             self.next_event(0.05)
         remaining = set(processes.groups())

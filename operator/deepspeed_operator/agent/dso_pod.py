@@ -31,6 +31,7 @@ class Pod:
         self.probe: Probe | None = None
         self.phase = "Waiting"
         self.warnings: list[str] = []
+        self.killed_after: float | None = None  # seconds of grace after which ranks were killed
         self.stuck: Cause | None = None  # why the gang has ended where a process of this pod does not
 
     @property
@@ -85,6 +86,8 @@ class Pod:
         if measured:
             more["measured"] = measured
         world = self.hub.round.world.summary(over=cause is None) if self.hub else None
+        if self.killed_after is not None:
+            more["killedAfterSeconds"] = int(self.killed_after)
         if world and (world["note"] or world["engines"]):
             more["world"] = {**world, "engines": world["engines"][:2]}
         if cause:

@@ -95,3 +95,7 @@ class EndedAttempt(ApiModel):
     rank: int | None = Field(default=None, description="The rank that failed first, where it is known.")
     pod: str | None = Field(default=None, max_length=253, description="Its pod.")
     node: str | None = Field(default=None, max_length=253, description="The Kubernetes node the pod ran on.")
+    killed_after_seconds: int | None = Field(
+        default=None,
+        description="Seconds after SIGTERM at which ranks were ended by SIGKILL. Absent where all had ended by then.",
+    )

@@ -342,6 +342,12 @@ _EVENTS: Final = {
         None,
         "`spec.runId` has changed: the pods of the earlier run end, and a new run begins.",
     ),
+    Reason.GRACE_EXCEEDED: Entry(
+        Category.USER,
+        "A run was ended early, and ranks had not ended within their grace after SIGTERM: they were killed. What they "
+        "had not saved is lost.",
+        "Raise terminationGracePeriodSeconds in spec.template.spec, or save less often and sooner after SIGTERM.",
+    ),
     Reason.CHANGE_NOT_APPLIED: Entry(
         Category.USER,
         "`spec` was changed, and the run that goes on, or has ended, does not use the change.",

@@ -76,6 +76,7 @@ class Reason(StrEnum):
 
     CONFIGURATION_WARNINGS = "ConfigurationWarnings"
     RUN_REPLACED = "RunReplaced"
+    GRACE_EXCEEDED = "GraceExceeded"
     CHANGE_NOT_APPLIED = "ChangeNotApplied"
     ENGINE_DIFFERS = "EngineDiffers"
     FASTER_CONFIGURATION = "FasterConfiguration"

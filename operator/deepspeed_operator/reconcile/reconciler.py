@@ -12,6 +12,7 @@ from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_run,
 from deepspeed_operator.reconcile.phases.ending import keep_result
 from deepspeed_operator.reconcile.phases.running import continue_attempt
 from deepspeed_operator.reconcile.phases.suspending import suspend_attempt
+from deepspeed_operator.reconcile.report.grace import report_grace
 from deepspeed_operator.reconcile.report.outcome import beside_refusal, set_aside
 
 
@@ -36,7 +37,12 @@ def _decide(observed: Observed, installation: Installation) -> Outcome:
     if status.run is None:
         begun = begin_run(observed, installation)
         return begun if isinstance(begun, Outcome) else refused(observed, begun)
-    number, nodes = observed.attempt.number, status.run.world.nodes
+    return report_grace(observed, _about_run(observed, installation))
+
+
+def _about_run(observed: Observed, installation: Installation) -> Outcome:
+    """Decide about a job with a run that was accepted."""
+    job, number, nodes = observed.job, observed.attempt.number, observed.run.world.nodes
     gang = Gang.of(observed.pods, job=job.metadata.name, uid=job.metadata.uid, attempt=number, nodes=nodes)
     return (_judge_next if observed.asks_for_another_run else _advance)(observed, gang, installation)
 

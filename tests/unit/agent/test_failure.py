@@ -161,6 +161,7 @@ time.sleep(60)
     assert ended[0].cause == ended[1].cause
     assert (ended[0].cause["reason"], ended[0].cause["index"]) == ("Terminated", stopped)
     assert all("saved a checkpoint" in each.output for each in ended)
+    assert "killedAfterSeconds" not in ended[0].cause
 
 
 def test_a_rank_that_ignores_a_sigterm_from_outside_is_killed_before_the_grace_ends(gang: Make) -> None:
@@ -171,6 +172,7 @@ def test_a_rank_that_ignores_a_sigterm_from_outside_is_killed_before_the_grace_e
     ended = running.end(6)
     assert ended.code == 143
     assert 1.5 < ended.seconds < 4
+    assert ended.cause["killedAfterSeconds"] == 2, "the operator tells that the grace was not enough"
 
 
 def test_sigterm_before_the_ranks_start(gang: Make) -> None:

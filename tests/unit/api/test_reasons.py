@@ -20,7 +20,7 @@ NO_REASONS = {
     *("Pending", "Waiting", "Preflight", "Stopping", "Finished"),
     *("None", "Ranks", "DeepSpeed", "Accelerate", "Lightning"),
     *("Init", "Plugin", "Socket", "Mixed", "Nodes", "Unknown", "NoDevFiles"),
-    *("NoneType", "DummyOptim"),
+    *("NoneType", "DummyOptim", "Head"),
 }
 PATH = re.compile(r"\b(?:spec|status)\.\w+(?:\.\w+)*")
 

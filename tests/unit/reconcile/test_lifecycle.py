@@ -1,10 +1,13 @@
 """How long a run may go on, what is kept of it afterwards, and who runs it."""
 
+from dataclasses import replace
+
 import pytest
 
 from deepspeed_operator.api.attempt_status import Phase
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.reconcile.observe.observed import Facts
+from deepspeed_operator.reconcile.observe.pods import Termination
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 from tests.unit.reconcile.test_attempts import suspend
 
@@ -194,3 +197,53 @@ def test_the_heads_success_is_the_runs_and_the_others_go() -> None:
     assert simulation.job.status.state is State.COMPLETE
     assert simulation.condition(ConditionType.COMPLETE).message.startswith("Pod 0, which decides")
     assert [simulation.pod(index).deleted_at is None for index in (0, 1)] == [True, False]
+
+
+def killed(simulation: Simulation, index: int) -> None:
+    said = agent_says(index, None, None, "Terminated", killedAfterSeconds=25)
+    simulation.end(index, 143, said)
+
+
+def test_ranks_that_did_not_end_within_their_grace_are_told_once() -> None:
+    simulation = Simulation(job()).train()
+    simulation.edit(suspend=True)
+    simulation.settle()
+    killed(simulation, 0)
+    simulation.end(1, 143, agent_says(0, None, None, "Terminated"))
+    simulation.settle()
+    for index in (0, 1):
+        simulation.pods[simulation.pod(index).name] = simulation.pod(index).last_view()
+    simulation.settle()
+    assert simulation.job.status.state is State.SUSPENDED
+    simulation.facts = Facts()
+    simulation.settle()
+    (event,) = [each for each in simulation.events if each.reason == "GraceExceeded"]
+    assert event.message.startswith("Attempt 1: ranks in pod pretrain-1-0 were ended by SIGKILL after 25 s of grace")
+    assert [each.killed_after_seconds for each in simulation.job.status.attempts] == [25]
+
+
+def test_the_grace_of_a_run_whose_time_is_over_is_told_although_it_has_failed_by_then() -> None:
+    simulation = Simulation(job(lifecycle={"activeDeadlineSeconds": 100})).train()
+    simulation.wait(100)
+    simulation.settle()
+    assert simulation.job.status.state is State.FAILED
+    killed(simulation, 0)
+    killed(simulation, 1)
+    simulation.settle()
+    assert simulation.events[-1].reason == "GraceExceeded"
+    assert "pod pretrain-1-0 and 1 more" in simulation.events[-1].message
+    assert simulation.job.status.failure is not None
+    assert simulation.job.status.failure.reason == "DeadlineExceeded"
+
+
+def test_the_grace_of_a_run_that_another_replaces_is_told() -> None:
+    simulation = Simulation(job(runId="a")).train()
+    simulation.edit(runId="b")
+    simulation.settle()
+    said = agent_says(0, None, None, "Terminated", killedAfterSeconds=25)
+    old = simulation.pod(0, attempt=1)
+    ended = Termination(143, None, "Error", said, simulation.now)
+    simulation.pods[old.name] = replace(old, phase="Failed", termination=ended)
+    simulation.settle()
+    assert [each.killed_after_seconds for each in simulation.job.status.attempts] == [25]
+    assert (simulation.run.id, simulation.attempt.number) == ("b", 2)

@@ -30,6 +30,7 @@ class AgentMessage(ApiModel):
     signal: _Number | None = None
     node: str | None = Field(default=None, max_length=253)
     signature: str = Field(default="", max_length=1000)
+    killed_after_seconds: _Number | None = None  # the pod's ranks had so much grace, and needed more
     stuck: str = Field(default="", max_length=1000)  # what keeps the pod from ending
     tail: str = ""
 
