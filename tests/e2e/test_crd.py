@@ -115,7 +115,8 @@ def _items(body: Json, path: str, number: int) -> list[Any]:
     for name in path.replace("[]", ".[]").split("."):
         item = item[0] if name == "[]" else item[name]
     first = item[0]
-    return [{**first, "type": f"T{index}"} if "type" in first else first for index in range(number)]
+    typed = isinstance(first, dict) and "type" in first
+    return [{**first, "type": f"T{index}"} if typed else first for index in range(number)]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,12 @@ from typing import Any, Final
 
 from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.job import NAME_RULE
+from deepspeed_operator.api.lifecycle import (
+    HEAD_NEEDS_PEERS,
+    PARTIAL_GANG_WITHIN_STARTUP,
+    Lifecycle,
+    SuccessPolicy,
+)
 from deepspeed_operator.api.names import NAME_MAX_LENGTH, NAME_PATTERN
 from deepspeed_operator.api.spec import (
     EXACTLY_ONE_PROGRAM,
@@ -56,6 +62,17 @@ def _measures_its_minimum(network: Object) -> bool:
     return network.get("minimumBusBandwidth") is None or network.get("preflight") == Preflight.BANDWIDTH
 
 
+def _head_has_peers(spec: Object) -> bool:
+    nodes = spec.get("nodes", 1)
+    return spec.get("successPolicy") != SuccessPolicy.HEAD or not isinstance(nodes, int) or nodes > 1
+
+
+def _gives_back_within_startup(lifecycle: Object) -> bool:
+    partial, startup = lifecycle.get("partialGangDeadlineSeconds"), lifecycle.get("startupDeadlineSeconds")
+    startup = Lifecycle().startup_deadline_seconds if startup is None else startup
+    return not (isinstance(partial, int) and isinstance(startup, int)) or partial < startup
+
+
 HOLDS: Final[Mapping[str, Callable[[Object], bool]]] = {
     NAME_RULE.rule: _name_fits,
     EXACTLY_ONE_PROGRAM.rule: _one_program,
@@ -64,6 +81,8 @@ HOLDS: Final[Mapping[str, Callable[[Object], bool]]] = {
     ONE_CONFIG_SOURCE.rule: _one_config_source,
     REQUIRE_NEEDS_FABRIC.rule: _requires_a_fabric,
     MINIMUM_NEEDS_PREFLIGHT.rule: _measures_its_minimum,
+    HEAD_NEEDS_PEERS.rule: _head_has_peers,
+    PARTIAL_GANG_WITHIN_STARTUP.rule: _gives_back_within_startup,
 }
 
 
