@@ -1,7 +1,7 @@
 """The engine as judge: which configurations it starts with on a GPU, and what we say of them.
 
     python -m bench.gpu.engine draw [--count 320] [--seed 1] >questions.jsonl
-    python3 -m bench.gpu.inside.engine <questions.jsonl >answers.jsonl      (on the GPU machine, after install.sh)
+    python3 dev/versions/inside/engine.py <questions.jsonl >answers.jsonl      (on the GPU machine, after install.sh)
     python -m bench.gpu.engine again <bench/gpu/results/engine-2.jsonl >questions.jsonl      (the same once more)
     python -m bench.gpu.engine judge <answers.jsonl >bench/gpu/results/engine.jsonl
 
@@ -13,32 +13,28 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
-from bench.gpu import draws
-from deepspeed_operator.api.status import Level
-from deepspeed_operator.dsconfig.notes import written
+from deepspeed_operator.dsconfig.judgement import JudgementContext
+from tests.oracle import corpus
+from tests.oracle.engine_draws import drawn, question_of, real, said
+
+CONTEXT: Final = JudgementContext(1, "0.19.8", "cuda")
 
 
-def said(config: draws.Config, level: Level = Level.ERROR) -> list[str]:
-    """Our errors, each by its place and code."""
-    return [f"{written(note.path)}: {note.code}" for note in draws.verdict(config).notes if note.level is level]
+def questions(count: int, seed: int) -> Iterator[dict[str, Any]]:
+    for each in (*real(corpus.public()), *drawn(count, seed, CONTEXT)):
+        yield each.asked()
 
 
 def judged(answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for answer in answers:
-        if "name" not in answer:
-            yield answer
-            continue
-        config = draws.config_of(answer)
-        assert draws.digest(config) == answer["digest"], f"{answer['name']} is no longer what the engine was given"
-        yield {**answer, "errors": said(config)}
+        yield {**answer, "errors": said(question_of(answer).config, CONTEXT)} if "name" in answer else answer
 
 
-def asked(records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def again(records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for record in (each for each in records if "name" in each):
-        question = {key: record[key] for key in ("name", "base", "changes", "digest", "optimizer") if key in record}
-        yield {**question, "config": draws.config_of(record)}
+        yield question_of(record).asked()
 
 
 def main() -> None:
@@ -49,8 +45,8 @@ def main() -> None:
     options = parser.parse_args()
     given = map(json.loads, sys.stdin)
     found = {
-        "draw": draws.questions(options.count, options.seed),
-        "again": asked(given),
+        "draw": questions(options.count, options.seed),
+        "again": again(given),
         "judge": judged(given),
     }
     for line in found[options.action]:

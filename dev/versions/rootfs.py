@@ -16,7 +16,7 @@ from dev.images.buildah import buildah, container
 from dev.images.commands import run, step
 
 _HOME = CACHE / "oracle"
-_INSIDE = Path(__file__).parent / "inside"
+INSIDE = Path(__file__).parent / "inside"
 _OPERATOR = Path(__file__).parents[2] / "operator"
 # What DeepSpeed imports and its build needs, where Debian's packages of the image do not have it.
 _BESIDE = ("setuptools", "wheel", "ninja", "py-cpuinfo", "hjson", "msgpack", "einops")
@@ -32,6 +32,7 @@ _AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 _ENTER = """
 root=$1 home=$2 inside=$3 operator=$4; shift 4
 mount -t proc proc $root/proc
+mount -t tmpfs tmpfs $root/tmp
 mount --rbind /dev $root/dev
 mount --bind $home $root/oracle
 mount --bind $inside $root/inside
@@ -114,12 +115,13 @@ def _copy_root(root: Path) -> None:
 
 
 def _entered(command: Sequence[str], environment: dict[str, str]) -> list[str]:
-    """In a mount namespace of its own, so that nothing stays mounted whatever ends it."""
+    """In namespaces of its own, so that nothing runs on, stays mounted or lies in its /tmp, whatever ends it."""
     settings = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "PIP_CERT": _AUTHORITIES, **environment}
     given = [f"{name}={value}" for name, value in settings.items()]
     cert = os.environ.get("PIP_CERT", _AUTHORITIES)
-    unshared = ["env", "-i", f"CERT={cert}", *given, "unshare", "--mount", "--propagation=private"]
-    return [*unshared, "sh", "-ec", _ENTER, "sh", str(_root()), str(_HOME), str(_INSIDE), str(_OPERATOR), *command]
+    apart = ["unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]
+    unshared = ["env", "-i", f"CERT={cert}", *given, *apart]
+    return [*unshared, "sh", "-ec", _ENTER, "sh", str(_root()), str(_HOME), str(INSIDE), str(_OPERATOR), *command]
 
 
 def output(version: str, script: str, *arguments: str) -> str:

@@ -1,11 +1,14 @@
-"""`schema VERSION…` writes what the operator knows of a DeepSpeed version; `full` compares every version at length."""
+"""`schema VERSION…` writes what the operator knows of a DeepSpeed version; `full` compares every version at length.
+
+`engines` is the part of `full` that starts engines.
+"""
 
 import argparse
 from pathlib import Path
 
 from deepspeed_operator.dsconfig.versions import SUPPORTED
 from dev.versions import rootfs
-from tests.oracle import refusals, report
+from tests.oracle import engine_report, refusals, report
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SCHEMAS = _ROOT / "operator" / "deepspeed_operator" / "dsconfig" / "schemas"
@@ -18,9 +21,12 @@ def main() -> None:
             rootfs.installed(version)
             (_SCHEMAS / f"{version}.json").write_text(rootfs.output(version, "introspect.py"), encoding="utf-8")
             print(_SCHEMAS / f"{version}.json")
-    else:
+        return
+    page = _ROOT / "docs" / "oracle.md"
+    if options.action == "full":
         refusals.write(_ROOT / "docs" / "validate.md")
-        report.write(_ROOT / "docs" / "oracle.md", options.count, options.seed)
+        report.write(page, options.count, options.seed)
+    engine_report.write(page, options.engines, options.seed)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,7 +36,12 @@ def _parser() -> argparse.ArgumentParser:
     schema.add_argument("versions", nargs="*", metavar="VERSION", help="all supported ones without any")
     full = actions.add_parser("full", help="compare verdicts; write docs/oracle.md and docs/validate.md")
     full.add_argument("--count", type=int, default=5000, help="configurations to draw for each version")
-    full.add_argument("--seed", type=int, default=1)
+    engines = actions.add_parser(
+        "engines", help="compare verdicts with engines only; write their part of docs/oracle.md"
+    )
+    for each in (full, engines):
+        each.add_argument("--engines", type=int, default=1000, help="configurations to draw for each version's engine")
+        each.add_argument("--seed", type=int, default=1)
     return parser
 
 

@@ -4,9 +4,7 @@ The configurations are those of tests/unit/dsconfig/test_engine.py, each refused
 """
 
 import ast
-import json
 import re
-import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +15,8 @@ from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, written
 from deepspeed_operator.dsconfig.versions import SUPPORTED, ranges
-from dev.versions import rootfs
 from tests.matrix.refusals import REFUSALS
+from tests.oracle.engines import answered, refusal
 from tests.oracle.oracle import Config
 from tests.unit.dsconfig.test_engine import OF_OLD_VERSIONS, REFUSED_AT_START, TORCH_SCHEDULERS
 from tests.unit.dsconfig.verdicts import ADAM, BATCH
@@ -96,22 +94,16 @@ def answers(versions: Iterable[str] = SUPPORTED) -> Answers:
     found: Answers = {}
     asked = rules()
     for version in versions:
-        rootfs.installed(version)
-        told: dict[int, str | None] = {}
-        for step in (False, True):
-            some = [at for at, rule in enumerate(asked) if (rule.place in _IN_A_STEP) is step]
-            told.update(zip(some, _engines(version, [asked[at].config for at in some], step=step), strict=True))
+        told = {
+            each["rule"]: refusal(each) for each in answered(version, [_question(*each) for each in enumerate(asked)])
+        }
         found[version] = [Answer(_errors(rule, version), told[at]) for at, rule in enumerate(asked)]
     return found
 
 
-def _engines(version: str, configs: list[Config], *, step: bool) -> list[str | None]:
-    command = rootfs.command(version, "engine.py", *(["step"] if step else []))
-    lines = "".join(f"{json.dumps(config)}\n" for config in configs)
-    done = subprocess.run(
-        command, input=lines, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def _question(at: int, rule: Rule) -> dict[str, Any]:
+    steps = int(rule.place in _IN_A_STEP)
+    return {"rule": at, "config": rule.config, "optimizer": "configuration", "steps": steps}
 
 
 def _errors(rule: Rule, version: str) -> list[Note]:

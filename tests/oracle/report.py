@@ -9,7 +9,7 @@ from bench.gpu.tables import lines_of
 from bench.gpu.verdicts import page
 from deepspeed_operator.dsconfig.notes import written
 from deepspeed_operator.dsconfig.versions import SUPPORTED
-from tests.oracle import corpus
+from tests.oracle import corpus, engine_report
 from tests.oracle.compare import Comparison, compare
 from tests.oracle.draws import WORLDS, corpus_questions, drawn_questions
 from tests.oracle.oracle import oracle
@@ -22,7 +22,7 @@ _RESULTS = Path(__file__).resolve().parents[2] / "bench" / "gpu" / "results"
 def write(file: Path, count: int, seed: int) -> None:
     rows = [_compared(version, count, seed) for version in SUPPORTED]
     on_a_gpu = page(lines_of(_RESULTS, "engine"))
-    lines = [_head(count, seed), *rows, "", *_deviations(), *_silence(), "", *on_a_gpu]
+    lines = [_head(count, seed), *rows, "", *_deviations(), *_silence(), "", *_ON_CPUS, "", *on_a_gpu]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     bugs = [bug for bugs in _BUGS.values() for bug in bugs]
     print(f"{file}: {len(bugs)} unexplained differences")
@@ -30,6 +30,7 @@ def write(file: Path, count: int, seed: int) -> None:
         raise SystemExit("\n\n".join(bugs))
 
 
+_ON_CPUS = "".join(engine_report.MARKS).splitlines()
 _BUGS: dict[str, list[str]] = defaultdict(list)
 _LISTED: Counter[str] = Counter()
 

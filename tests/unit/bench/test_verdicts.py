@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from bench.gpu import draws, verdicts
-from bench.gpu.engine import asked, said
+from bench.gpu import verdicts
+from bench.gpu.engine import CONTEXT, again
 from bench.gpu.tables import lines_of
 from deepspeed_operator.api.status import Level
 from tests.oracle import corpus
+from tests.oracle.engine_draws import drawn, question_of, said
+from tests.oracle.engine_verdicts import UNEXPLAINED, reason, started, unexplained
 
 ROOT = Path(__file__).parents[3]
 RECORDS = lines_of(ROOT / "bench/gpu/results", "engine")
@@ -28,16 +30,15 @@ def test_enough_was_asked() -> None:
 
 def test_what_was_asked_can_be_asked_again() -> None:
     known = [each for each in ANSWERS if each.get("base", each["name"]) in corpus.own()]
-    assert [draws.digest(each["config"]) for each in asked(known)] == [each["digest"] for each in known]
+    assert [each["digest"] for each in again(known)] == [each["digest"] for each in known]
 
 
 def test_every_difference_is_explained() -> None:
-    differing = [each for each in ANSWERS if verdicts.started(each) == bool(each["errors"])]
-    assert [each["name"] for each in differing if verdicts.reason(each) == "unexplained"] == []
+    assert unexplained(ANSWERS) == []
 
 
 def test_nothing_is_refused_that_trains_with_an_optimizer() -> None:
-    trained = [each for each in ANSWERS if verdicts.started(each) and each["optimizer"] != "none"]
+    trained = [each for each in ANSWERS if started(each) and each["optimizer"] != "none"]
     assert len(trained) > 250
     assert [each["name"] for each in trained if each["errors"]] == []
 
@@ -47,25 +48,25 @@ def test_the_records_say_what_we_say_now() -> None:
     known = [each for each in ANSWERS if each.get("base", each["name"]) in corpus.configurations()]
     assert known
     for record in known:
-        config = draws.config_of(record)
-        assert draws.digest(config) == record["digest"]
-        assert record["errors"] == said(config), record["name"]
-        if not verdicts.started(record) and not record["errors"] and verdicts.reason(record).endswith("we warn of it"):
-            assert said(config, Level.WARNING), record["name"]
+        config = question_of(record).config
+        assert record["errors"] == said(config, CONTEXT), record["name"]
+        if not started(record) and not record["errors"] and reason(record).endswith("we warn of it"):
+            assert said(config, CONTEXT, Level.WARNING), record["name"]
 
 
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        ({"did": "refused", "type": "KeyError", "says": "'x'", "optimizer": "script"}, "unexplained"),
-        ({"did": "trained", "optimizer": "configuration"}, "unexplained"),
+        ({"did": "refused", "type": "KeyError", "says": "'x'", "optimizer": "script"}, UNEXPLAINED),
+        ({"did": "trained", "optimizer": "configuration"}, UNEXPLAINED),
         ({"did": "died", "says": "not done after 60 s", "optimizer": "none"}, "`hybrid_engine` compiles"),
     ],
 )
 def test_what_nobody_has_reviewed_is_unexplained(record: dict[str, Any], why: str) -> None:
-    assert verdicts.reason(record).startswith(why)
+    assert reason(record).startswith(why)
 
 
 def test_the_same_seed_draws_the_same_configurations() -> None:
-    assert draws.drawn(20, 3) == draws.drawn(20, 3)
-    assert draws.drawn(20, 3) != draws.drawn(20, 4)
+    once, again, other = (list(drawn(20, seed, CONTEXT)) for seed in (3, 3, 4))
+    assert once == again
+    assert once != other

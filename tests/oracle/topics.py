@@ -1,29 +1,20 @@
-"""Configurations for the engine: the public ones, and drawn ones biased towards what only the engine reads."""
+"""What only an engine reads, by topic: the paths whose values are drawn, and the values."""
 
-import copy
-import hashlib
-import json
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.dsconfig.judgement import JudgementContext, VersionVerdict, validate
-from tests.oracle import corpus
-from tests.oracle.compare import refusals
-from tests.oracle.filling import filled
-
-Config = Mapping[str, Any]
-Change = tuple[str, Any]
-
-VERSION: Final = "0.19.8"
-CIRCUMSTANCES: Final = JudgementContext(1, VERSION, "cuda")
 _SWITCH: Final = (True, False)
 _HALVES: Final = ("fp32", "fp16", "bf16")
 _HOST: Final = {"device": "cpu", "pin_memory": True}
-_ADAM: Final = {"type": "AdamW", "params": {"lr": 1e-4}}
-# Topic → path → values to choose from.
-_TOPICS: Final[Sequence[Mapping[str, Sequence[Any]]]] = (
+_SEQUENCES: Final = {
+    "enabled": True,
+    "curriculum_type": "seqlen",
+    "min_difficulty": 8,
+    "max_difficulty": 64,
+    "schedule_type": "fixed_linear",
+    "schedule_config": {"total_curriculum_step": 10, "difficulty_step": 8},
+}
+TOPICS: Final[Sequence[Mapping[str, Sequence[Any]]]] = (
     {
         "optimizer.type": ("Adam", "AdamW", "Adagrad", "Lamb", "Lion", "Muon", "SGD", "RMSprop", "NAdam", "OneBitAdam"),
         "optimizer.params": ({}, {"lr": 1e-4}, {"lr": 1e-4, "weight_decay": 0.1}, {"lr": 1e-4, "betas": [0.9, 0.95]}),
@@ -33,6 +24,9 @@ _TOPICS: Final[Sequence[Mapping[str, Sequence[Any]]]] = (
         "optimizer.params.eps": (1e-8, "1e-8"),
         "optimizer.params.lr": (1e-4, "1e-4", 0),
         "optimizer.params.momentum": (0.9,),
+        "optimizer.params.bias_correction": _SWITCH,
+        "optimizer.params.freeze_step": (2,),
+        "optimizer.params.muon_lr": (1e-3,),
         "optimizer.params.fp32_optimizer_states": _SWITCH,
         "optimizer.legacy_fusion": _SWITCH,
         "zero_allow_untested_optimizer": _SWITCH,
@@ -84,10 +78,14 @@ _TOPICS: Final[Sequence[Mapping[str, Sequence[Any]]]] = (
         "zero_optimization.ignore_unused_parameters": _SWITCH,
         "zero_optimization.load_from_fp32_weights": _SWITCH,
         "zero_optimization.parameter_alignment": (1, 2, 64),
+        "zero_optimization.param_persistence_threshold": (0, 10**6),
+        "zero_optimization.cpu_offload": _SWITCH,
     },
     {
         "zero_optimization.stage": (3,),
         "zero_optimization.zero_hpz_partition_size": (1, 2, 8),
+        "zero_optimization.mics_shard_size": (-1, 1, 2),
+        "zero_optimization.mics_hierarchical_params_gather": _SWITCH,
         "zero_optimization.zero_quantized_weights": _SWITCH,
         "zero_optimization.zero_quantized_nontrainable_weights": _SWITCH,
         "zero_optimization.zero_quantized_gradients": _SWITCH,
@@ -168,7 +166,9 @@ _TOPICS: Final[Sequence[Mapping[str, Sequence[Any]]]] = (
         "expert_parallel.preset_model": ("mixtral", "qwen3_moe", "x"),
         "expert_parallel.score_func": ("softmax", "relu"),
         "tensor_parallel": ({"autotp_size": 1}, {"autotp_size": 0}, {"autotp_size": 1, "tensor_parallel": {}}),
-        "sequence_parallel_size": (1,),
+        "tensor_parallel.autotp_size": (1, 2),
+        "sequence_parallel_size": (1, 2),
+        "data_parallel_size": (1, 2),
         "use_data_before_expert_parallelism": _SWITCH,
         "aio": ({}, {"block_size": 1048576, "queue_depth": 8}, {"use_gds": True}),
         "checkpoint": ({"tag_validation": "Ignore"}, {"writer": {"type": "fast"}}, {"load_universal": True}),
@@ -186,76 +186,18 @@ _TOPICS: Final[Sequence[Mapping[str, Sequence[Any]]]] = (
         "disable_python_gc": _SWITCH,
         "zero_optimization.stage": (0, 1, 2, 3),
     },
+    {
+        "curriculum_learning": (_SEQUENCES, {"enabled": False}, {"enabled": True, "curriculum_type": "seqlen"}),
+        "curriculum_learning.schedule_type": ("fixed_linear", "fixed_root", "fixed_discrete", "custom", "x"),
+        "curriculum_learning.schedule_config": ({}, {"total_curriculum_step": 10, "difficulty_step": 8}),
+        "progressive_layer_drop": ({"enabled": True, "theta": 0.5, "gamma": 0.001}, {"enabled": True}),
+        "eigenvalue": ({"enabled": False}, {"enabled": True, "layer_name": "first", "layer_num": 1}),
+        "compression_training": ({}, {"layer_reduction": {"enabled": False}}),
+        "sparse_attention": ({"mode": "fixed"}, {"mode": "x"}),
+        "graph_harvesting": _SWITCH,
+        "use_node_local_storage": _SWITCH,
+        "sparse_gradients": _SWITCH,
+        "nebula": ({"enabled": False}, {"enabled": True}),
+        "elasticity": ({"enabled": False},),
+    },
 )
-
-
-def digest(config: Config) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def verdict(config: Config) -> VersionVerdict:
-    return validate(config, CIRCUMSTANCES)
-
-
-def questions(count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Each configuration as the engine is to be given it; one that names no optimizer also without any."""
-    for name in corpus.public():
-        if name in corpus.configurations():
-            yield from _asked({"name": name})
-    for index, (base, changes) in enumerate(drawn(count, seed)):
-        yield from _asked({"name": f"drawn {index}", "base": base, "changes": changes})
-
-
-def config_of(question: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked, made again from the file and the changes that a question or a record names."""
-    base = corpus.configurations()[question.get("base", question["name"])]
-    return changed(base, question.get("changes", []))
-
-
-def _asked(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    config = config_of(question)
-    question = {**question, "digest": digest(config), "config": config}
-    named = object_at(config.get("optimizer")).get("type") is not None
-    yield {**question, "optimizer": "configuration" if named else "script"}
-    if not named and object_at(config.get("zero_optimization")).get("stage") == 3:
-        # As the Trainer does to evaluate; at stages 1 and 2 it takes ZeRO out of the configuration.
-        yield {**question, "optimizer": "none"}
-
-
-def drawn(count: int, seed: int) -> list[tuple[str, list[Change]]]:
-    """That many different ones, none of which the configuration's class refuses: there we are compared elsewhere."""
-    source = random.Random(seed)
-    bases = [name for name in corpus.configurations() if not refusals(verdict(changed(_base(name), [])))]
-    found: dict[str, tuple[str, list[Change]]] = {}
-    while len(found) < count:
-        base, changes = source.choice(bases), list(_changes(source))
-        config = changed(_base(base), changes)
-        if not refusals(verdict(config)):
-            found.setdefault(digest(config), (base, changes))
-    return list(found.values())
-
-
-def _base(name: str) -> dict[str, Any]:
-    return corpus.configurations()[name]
-
-
-def _changes(source: random.Random) -> Iterator[Change]:
-    if source.random() < 0.5:
-        yield "optimizer", _ADAM
-    for topic in source.sample(_TOPICS, source.choice((1, 1, 2))):
-        for path in sorted(source.sample(sorted(topic), source.choice((1, 2, 3, 4)))):
-            yield path, source.choice(topic[path])
-
-
-def changed(base: Config, changes: Sequence[Change]) -> dict[str, Any]:
-    """Apply the changes in order, then put numbers where "auto" stands."""
-    config = copy.deepcopy(dict(base))
-    for path, value in changes:
-        *sections, key = path.split(".")
-        section = config
-        for step in sections:
-            if not isinstance(section.get(step), dict):
-                section[step] = {}
-            section = section[step]
-        section[key] = copy.deepcopy(value)
-    return filled(config, 1)
