@@ -28,7 +28,8 @@ _MISSES: Final[Mapping[str, str]] = {
     "PassManager": "the compiler that Muon needs fails on this machine: we warn of it",
     "output with shape|size of tensor a": "modules of this model that `leaf_module` or "
     "`stage3_module_granularity_threshold` names: another model trains",
-    "Unknown preset_model": "**a miss of ours**: `expert_parallel.preset_model` is not checked",
+    "'UniversalParallelInfo' object has no attribute 'dp_rank'": "`checkpoint.writer` without an mpu of the script's: "
+    "we warn of it",
 }
 
 

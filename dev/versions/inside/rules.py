@@ -78,6 +78,12 @@ def engine_checks(package: pathlib.Path) -> list[str]:
 
 def expert_words(package: pathlib.Path) -> dict[str, list[str]]:
     """The words that the engine takes for keys of expert_parallel, as the code that checks them lists them."""
-    file = package / "module_inject" / "auto_ep_config.py"
-    found = re.findall(r"valid_(\w+) = (\(.*?\))", file.read_text()) if file.exists() else []
-    return {key: list(ast.literal_eval(words)) for key, words in sorted(found)}
+    folder = package / "module_inject"
+    file = folder / "auto_ep_config.py"
+    if not file.exists():
+        return {}
+    found = re.findall(r"valid_(\w+) = (\(.*?\))", file.read_text())
+    words: dict[str, list[str]] = {key: list(ast.literal_eval(each)) for key, each in found}
+    presets = [each.read_text() for each in sorted((folder / "auto_ep_presets").glob("*.py"))]
+    words["preset_model"] = re.findall(r'^PRESET_NAME = "(\w+)"', "\n".join(presets), re.MULTILINE)
+    return dict(sorted(words.items()))

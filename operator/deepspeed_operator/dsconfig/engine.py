@@ -35,6 +35,7 @@ _NEEDED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
         "random_ltd_schedule",
     ),
 }
+_PRESET: Final = "preset_model"  # None: the engine finds it by the model
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
@@ -154,8 +155,9 @@ def _experts(setup: Setup) -> Iterator[Note]:
         return
     words: Mapping[str, list[str]] = setup.schema.rules["expert_words"]
     for key, choices in words.items():
-        if key in section and section[key] not in choices:
-            message = f"must be one of {', '.join(choices)}, not {quoted(section[key])}."
+        given = section.get(key, choices[0])
+        if given not in choices and not (given is None and key == _PRESET):
+            message = f"must be one of {', '.join(choices)}, not {quoted(given)}."
             yield refused(("expert_parallel", key), Code.INVALID_VALUE, message, f"Write {choices[0]}, or remove it.")
     for key in ("autoep_size", "expert_tensor_parallel_size"):
         size = section.get(key, 1)
@@ -203,9 +205,20 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     if autocast and setup.on(ZERO, "zero_quantized_weights") and schema.starts_refusing(_AUTOCAST):
         message = "torch_autocast and zero_quantized_weights exclude each other."
         yield refused(("torch_autocast", "enabled"), Code.AUTOCAST_AND_QUANTIZED, message, "Disable one of them.")
-    if setup.accelerator == "cpu" and setup.stage > ZeroStage.GRADIENTS and setup.on(ZERO, "zero_quantized_weights"):
+    if setup.accelerator == "cpu" and setup.stage > ZeroStage.GRADIENTS:
         message = "the quantizer is not implemented for CPUs."
-        yield refused((ZERO, "zero_quantized_weights"), Code.UNSUPPORTED_ACCELERATOR, message, "Remove it.")
+        for key in (key for key in _QUANTIZED if setup.on(ZERO, key)):
+            yield refused((ZERO, key), Code.UNSUPPORTED_ACCELERATOR, message, "Remove it.")
+    yield from _writer(setup)
+
+
+def _writer(setup: Setup) -> Iterator[Note]:
+    """Below stage 3 DeepSpeed asks the script's mpu which ranks write a checkpoint, unless this key says it."""
+    writer, known = object_at(setup.config, "checkpoint", "writer"), "checkpoint.writer" in setup.schema.sections
+    if not writer or not known or writer.get(_WRITERS) or setup.stage > ZeroStage.GRADIENTS:
+        return
+    message = "is missing: without it DeepSpeed fails when it starts, unless the script passes an mpu."
+    yield warning(("checkpoint", "writer", _WRITERS), Code.MISSING_KEY, message, f'Write {_WRITERS}: "replica".')
 
 
 def _numbers(setup: Setup) -> Iterator[Note]:
@@ -251,3 +264,5 @@ def _reads(setup: Setup, key: str) -> bool:
 
 
 _AUTOCAST: Final = "torch_autocast_and_quantized_weights"
+_QUANTIZED: Final = ("zero_quantized_weights", "zero_quantized_nontrainable_weights")
+_WRITERS: Final = "data_parallel"

@@ -22,6 +22,7 @@ def offload_notes(setup: Setup) -> Iterator[Note]:
         yield from _on_the_host_for_nothing(setup)
         return
     yield from _nvme(setup)
+    yield from _ratio(setup)
     yield from _super_offload(setup)
     yield from _zenflow(setup)
     yield from _grad_norm(setup)
@@ -76,6 +77,20 @@ def _nvme(setup: Setup) -> Iterator[Note]:
             yield _refused(
                 (section, "nvme_path"), Code.MISSING_KEY, message, "Write nvme_path: /a/directory/on/the/drive."
             )
+
+
+def _ratio(setup: Setup) -> Iterator[Note]:
+    """What is not offloaded is stepped by an optimizer that DeepSpeed makes from its CPU's Adam."""
+    values: Mapping[str, Any] = setup.zero.get(OPTIMIZER) or {}
+    given = setup.section("optimizer").get("type") is not None
+    if setup.stage < ZeroStage.PARAMETERS or not uses_cpu_optimizer(setup) or values.get("ratio") in {None, 1}:
+        return
+    path: Path = (OPTIMIZER, "ratio")
+    if given and deepspeed_optimizer(setup) not in ADAMS:
+        message = "below 1 works with DeepSpeed's own Adam and AdamW only."
+        yield _refused(path, Code.NOT_WITH_OFFLOAD, message, "Remove it, or use AdamW without torch_adam.")
+    elif given and setup.zero.get("zenflow") is not None:
+        yield _refused(path, Code.NOT_WITH_ZENFLOW, "below 1 does not work with ZenFlow.", "Remove one of them.")
 
 
 def _super_offload(setup: Setup) -> Iterator[Note]:

@@ -126,7 +126,6 @@ def _zero(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
 
 
 def _on_cpus(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
-    missing = known == "lamb" or (known == "lion" and not uses_cpu_optimizer(setup))
-    if missing:
+    if known in {"lamb", "lion"} or (known == "adagrad" and uses_cpu_optimizer(setup)):
         message = f"{name} is not implemented for CPUs."
         yield refused(_TYPE, Code.UNSUPPORTED_ACCELERATOR, message, "Write AdamW.")

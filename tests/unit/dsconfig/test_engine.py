@@ -10,6 +10,7 @@ from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.versions import SUPPORTED
 from tests.unit.dsconfig.verdicts import ADAM, BATCH, CPU_OFFLOAD, NEWEST, places, said, verdict_on
 
+HALF_OFFLOADED: dict[str, Any] = {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}
 REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"optimizer": {"type": "adamx"}}, {}, "optimizer.type", "Write adam"),
     ({"optimizer": {"type": "sgd"}}, {}, "optimizer.type", "Write SGD"),
@@ -73,6 +74,8 @@ REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
      "scheduler.params.lr_range_test_step_size", "above 0"),
     ({"expert_parallel": {"enabled": True, "comm_backend": "nccl"}}, {},
      "expert_parallel.comm_backend", "one of comm, deepep"),
+    ({"expert_parallel": {"enabled": True, "preset_model": "x"}}, {},
+     "expert_parallel.preset_model", "one of deepseek_v2,"),
     ({"expert_parallel": {"enabled": True, "autoep_size": "2"}}, {}, "expert_parallel.autoep_size", "whole number"),
     ({"sequence_parallel_size": 2, "data_parallel_size": "4"}, {}, "data_parallel_size", "Write data_parallel_size: 4"),
     ({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": {"x": 1}}}}, {},
@@ -84,6 +87,16 @@ REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"aio": {"use_gds": True}}, {"accelerator": "cpu"}, "aio.use_gds", "NVIDIA"),
     ({"managed_gradient_accumulation": False, "zero_optimization": {"stage": 1, "overlap_comm": True}}, {},
      "managed_gradient_accumulation", "below ZeRO stage 2"),
+    ({"optimizer": {"type": "Lion"}, "zero_optimization": {"stage": 2, **CPU_OFFLOAD}}, {"accelerator": "cpu"},
+     "optimizer.type", "not implemented for CPUs"),
+    ({"optimizer": {"type": "Adagrad"}, "zero_optimization": {"stage": 2, **CPU_OFFLOAD}}, {"accelerator": "cpu"},
+     "optimizer.type", "not implemented for CPUs"),
+    ({"zero_optimization": {"stage": 3, "zero_quantized_nontrainable_weights": True}}, {"accelerator": "cpu"},
+     "zero_optimization.zero_quantized_nontrainable_weights", "quantizer"),
+    ({"optimizer": {"type": "SGD"}, "zero_allow_untested_optimizer": True, "zero_optimization": HALF_OFFLOADED}, {},
+     "zero_optimization.offload_optimizer.ratio", "Adam and AdamW only"),
+    ({**ADAM, "zero_optimization": {**HALF_OFFLOADED, "zenflow": {}}}, {},
+     "zero_optimization.offload_optimizer.ratio", "ZenFlow"),
 ]  # fmt: skip
 
 
@@ -109,6 +122,15 @@ def test_what_an_optimizer_takes_depends_on_who_steps_it() -> None:
     assert refused("set_grad_none", **host)
     assert not refused("fp32_optimizer_states", **host)
     assert [version for version in SUPPORTED if refused("fp32_optimizer_states", version)] == list(SUPPORTED[:6])
+
+
+def test_a_writer_of_checkpoints_needs_to_know_its_ranks() -> None:
+    def said_of(version: str, stage: int, **writer: str) -> str:
+        config = {**BATCH, "checkpoint": {"writer": {"type": "fast", **writer}}, "zero_optimization": {"stage": stage}}
+        return said(verdict_on(config, version=version), "checkpoint.writer.data_parallel")
+
+    assert 'Write data_parallel: "replica"' in said_of(NEWEST, 2)
+    assert said_of(NEWEST, 2, data_parallel="replica") == said_of(NEWEST, 3) == said_of("0.15.4", 2) == ""
 
 
 def test_muon_needs_a_compiler_since_it_is_compiled() -> None:
