@@ -74,27 +74,43 @@ _TRAINED: Final = (
 )
 
 
+# Trained on another day, after the planner learned from those above: the first two again, of the others none was seen.
+_TRAINED_LATER: Final = (
+    ("mistral", 2, 4, 4),
+    ("mistral", 3, 4, 4),
+    ("gpt2-large", 3, 4, 2),
+    ("gpt2-large", 2, 4, 2),
+    ("qwen3", 3, 1, 4),
+    ("mistral", 1, 8, 2),
+    ("llama-3b", 2, 2, 4),
+    ("llama-3b", 3, 8, 1),
+    ("qwen3-large", 1, 4, 4),
+    ("llama-3b", 0, 1, 2),
+    ("qwen3-large", 0, 16, 1),
+)
+
+
+def _under_the_trainer(model: str, stage: int, micro: int, accumulation: int) -> Configuration:
+    name = f"{model}-s{stage}-b{micro}-g{accumulation}"
+    return Configuration(name, model, stage, micro=micro, accumulation=accumulation, framework="trainer")
+
+
 def trainer() -> tuple[Configuration, ...]:
     """What is predicted from the data sheet, then trained by the Trainer; in order of importance."""
-    return tuple(
-        Configuration(
-            f"{model}-s{stage}-b{micro}-g{accumulation}",
-            model,
-            stage,
-            micro=micro,
-            accumulation=accumulation,
-            framework="trainer",
-        )
-        for model, stage, micro, accumulation in _TRAINED
-    )
+    return tuple(_under_the_trainer(*each) for each in _TRAINED)
+
+
+def trainer_later() -> tuple[Configuration, ...]:
+    """The same of the later day."""
+    return tuple(_under_the_trainer(*each) for each in _TRAINED_LATER)
 
 
 def named(name: str) -> Configuration:
     """The configuration of that name."""
-    return next(each for each in (*host(), *trainer()) if each.name == name)
+    return next(each for each in (*host(), *trainer(), *trainer_later()) if each.name == name)
 
 
-# Families that the planner does not read from a config.json: their size and widths are declared. Of mixtures, the width
+# Families as if the planner did not read their config.json: their size and widths are declared. Of mixtures, the width
 # inside the MLP of a token is that of the experts that it goes through.
 _DECLARED: Final[Mapping[str, Mapping[str, int]]] = {
     "gemma2": {"parameters": 284_492_800, "layers": 16, "intermediateSize": 4096},
@@ -103,6 +119,8 @@ _DECLARED: Final[Mapping[str, Mapping[str, int]]] = {
     "qwen3-moe": {"parameters": 707_686_400, "layers": 12, "intermediateSize": 4 * 512},
     "qwen2-moe": {"parameters": 783_217_664, "layers": 12, "intermediateSize": 4 * 512 + 2048},
 }
+# Of these the planner reads the config.json.
+_READ: Final = ("gpt-oss", "deepseek-v3", "gemma2", "gemma3", "mixtral", "qwen3-moe", "qwen2-moe")
 _WIDTHS: Final = {"hiddenSize": 1024, "heads": 8, "keyValueHeads": 4, "vocabulary": 32000}
 
 
@@ -112,4 +130,20 @@ def families() -> tuple[Configuration, ...]:
         Configuration(f"{model}-s2{end}", model, 2, declared={**_WIDTHS, **facts}, checkpointing=bool(end))
         for end in ("", "-ckpt")
         for model, facts in _DECLARED.items()
+    )
+
+
+def read_families() -> tuple[Configuration, ...]:
+    """Memory of one rank, with samples enough for activations to decide."""
+    return tuple(
+        Configuration(
+            f"{model}-s2-b8{end}",
+            model,
+            2,
+            micro=8,
+            attention="eager" if model == "gpt-oss" else "sdpa",
+            checkpointing=bool(end),
+        )
+        for end in ("", "-ckpt")
+        for model in _READ
     )

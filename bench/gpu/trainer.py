@@ -55,15 +55,22 @@ def job(configuration: Configuration, output: Path, steps: int) -> dict[str, Any
     }
 
 
+# What a table is trained by the Trainer of, and whose memory is measured on the same day.
+_TABLES: Final = {
+    "first": (frameworks.trainer, frameworks.families),
+    "later": (frameworks.trainer_later, frameworks.read_families),
+}
+
+
 def predicted(configuration: Configuration) -> dict[str, Any]:
     """Seconds of a step by the GPU's data sheet and NVLink's, those in which the GPU waits for the host; peak bytes."""
     record = configuration.record()
     _, model = setup_and_model(record)
     found: dict[str, Any] = {"name": configuration.name, "memory": round(expected_memory(record).size)}
-    if configuration.declared:
+    if not configuration.framework:
         return {**found, "memory": round(expected_memory({**record, "world": 1}).size)}
     links = Links(Bandwidth(GPU.interconnect), None)
-    costs = assumed(model, GPU, links, tokens=configuration.sequence, framework=bool(configuration.framework))
+    costs = assumed(model, GPU, links, tokens=configuration.sequence, framework=True)
     around = Circumstances(model, WORLD, 1, VERSION, costs)
     time = plan_of(configuration.ds_config(), configuration.micro, configuration.accumulation, around).time
     return {**found, "seconds": round(time.seconds, 4), "host": round(time.host, 4)} if time is not None else found
@@ -92,16 +99,18 @@ def measured(chosen: list[Configuration], steps: int, budget: float, log: Path) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--predict", action="store_true", help="of these and of bench.gpu.memory --table families")
+    parser.add_argument("--table", choices=_TABLES, default="first")
+    parser.add_argument("--predict", action="store_true", help="of these and of the families measured with them")
     parser.add_argument("--only", nargs="*", default=[], help="names, or patterns of names")
     parser.add_argument("--steps", type=int, default=22)
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no other one is begun")
     arguments = parser.parse_args()
+    trained, families = _TABLES[arguments.table]
     if arguments.predict:
-        for each in (*frameworks.trainer(), *frameworks.families()):
+        for each in (*trained(), *families()):
             print(json.dumps(predicted(each)))
         return
-    chosen = configurations.chosen(frameworks.trainer(), arguments.only)
+    chosen = configurations.chosen(trained(), arguments.only)
     log = arguments.output.with_suffix(".log")
     for line in measured(chosen, arguments.steps, arguments.budget, log):
         with arguments.output.open("a", encoding="utf-8") as output:

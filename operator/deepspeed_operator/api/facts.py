@@ -66,8 +66,9 @@ class ModelFacts(ApiModel):
     from_config: Annotated[dict[str, Any], FreeForm()] | None = Field(
         default=None,
         description="The model's config.json, as transformers writes it: model_type llama, mistral, qwen2, qwen3, "
-        "gpt2, phi3, gpt_neox or opt. It gives parameters, layers and widths. Unset: parameters says at least how many "
-        "there are.",
+        "gpt2, phi3, gpt_neox, opt, gemma2, gemma3 (gemma3_text), mixtral, qwen2_moe, qwen3_moe, gpt_oss, deepseek_v3, "
+        "qwen3_vl (qwen3_vl_text) or qwen3_vl_moe (qwen3_vl_moe_text). It gives parameters, layers and widths. Unset: "
+        "parameters says at least how many there are.",
     )
     parameters: Count | None = Field(
         default=None, description="All parameters of the model. Unset: those of fromConfig. Example: 6738415616"

@@ -5,39 +5,13 @@ what a layer is made of. A module's part is let go when its backward pass is don
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import takewhile
 from typing import Final
 
-from deepspeed_operator.plan.model.architecture import (
-    Attention,
-    Model,
-    Module,
-    Shape,
-    Tensor,
-    Usage,
-    first_trained,
-    layer_of,
-)
-from deepspeed_operator.plan.model.families import Linear, Norm, Norming
-
-_FP32: Final = 4
-# Of a number that may be dropped.
-_MASK: Final = 1
-# What a backward pass holds at once: RMSNorm's so many fp32 rows, LayerNorm's so many of the model's type, the MLP's so
-# many rows of the intermediate size beyond what it has let go of.
-_NORM_ROWS: Final = {Norming.RMS: 4, Norming.LAYER: 1}
-_MLP_ROWS: Final = 2
-# Rows of the intermediate size that an activation function keeps beside what it returns: its input, where it is one
-# operation; gelu_new is several.
-_KEPT_BY: Final = {"gelu_new": 4, "relu": 0}
-_INPUT: Final = 1
-# It keeps what it returns.
-_RELU: Final = "relu"
-# Of a gated MLP, what the activation function returns, and what that is multiplied with.
-_GATED: Final = 2
+from deepspeed_operator.plan.memory.layers import FP32, WHOLE, LayerBytes, layer_bytes, outside
+from deepspeed_operator.plan.model.architecture import Model, Module, Shape, Tensor, Usage, first_trained, layer_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +35,7 @@ class Piece:
 class Activations:
     """The loss holds `forward` and `backward` beside the pieces at its highest, `logits` between the two passes.
 
-    `given` is the gradient of what the head returned, `again` what a layer that is computed a second time keeps.
+    `given` is the gradient of what the head returned.
     """
 
     pieces: tuple[Piece, ...]
@@ -69,11 +43,18 @@ class Activations:
     backward: float = 0
     logits: float = 0
     given: float = 0
-    again: float = 0
 
     @cached_property
     def kept(self) -> float:
         return sum(piece.kept for piece in self.pieces)
+
+    @cached_property
+    def again(self) -> Mapping[str, float]:
+        """What each layer keeps that is computed a second time."""
+        found = Counter[str]()
+        for piece in self.pieces:
+            found[piece.layer] += piece.again
+        return found
 
 
 def activations(model: Model, micro: int, width: int, *, tensor: int = 1, sequence: int = 1) -> Activations:
@@ -102,142 +83,43 @@ def _activations(
     sequence: int,
 ) -> Activations:
     if shape is None or usage.sequence is None:
-        return Activations(tuple(_pieces(modules, {}, {}, "", share=trained)))
+        return Activations(tuple(_pieces(modules, lambda _: LayerBytes(), share=trained)))
     tokens = micro * usage.sequence / sequence
-    layer = _Layer(shape, usage, usage.sequence, width, tensor)
-    kept, working = ({name: tokens * size for name, size in each.items()} for each in (layer.kept(), layer.working()))
+    beside = outside(shape, usage, usage.sequence, width, tokens)
+    sizes = {"sequence": usage.sequence, "width": width, "tensor": tensor}
+    kinds: dict[tuple[bool, bool], LayerBytes] = {}
+    for number in range(shape.layers):
+        if shape.kind(number) not in kinds:
+            kinds[shape.kind(number)] = layer_bytes(shape, usage, number, tokens=tokens, **sizes)
+
+    def bytes_of(layer: str) -> LayerBytes:
+        return kinds[shape.kind(int(layer))] if layer else beside
+
     layer_input = tokens * width * shape.hidden if usage.checkpointing else None
-    scores, given = (tokens * each * shape.vocabulary for each in (_FP32, width))
+    scores, given = (tokens * each * shape.vocabulary for each in (FP32, width))
+    # What the tanh returned.
+    capped = given if shape.capped else 0
     return Activations(
-        tuple(_pieces(modules, kept, working, shape.family.layer[0].name, layer_input, share=trained)),
+        tuple(_pieces(modules, bytes_of, layer_input, share=trained)),
         # In fp32, what the head returns is what the loss computes with.
-        forward=2 * scores + (given if width < _FP32 else 0),
-        backward=3 * scores,
-        logits=scores,
+        forward=2 * scores + (given if width < FP32 else 0) + capped,
+        backward=3 * scores + capped,
+        logits=scores + capped,
         given=given,
-        again=kept[_WHOLE] if usage.checkpointing else 0,
     )
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """Bytes of a token, in numbers of `width` bytes, where `tensor` ranks divide what linear modules return."""
-
-    shape: Shape
-    usage: Usage
-    sequence: int
-    width: int
-    tensor: int
-
-    def kept(self) -> dict[str, float]:
-        """Return what each module keeps: of attention and the MLP, the one that the backward pass comes to last."""
-        shape, family = self.shape, self.shape.family
-        parts = family.layer
-        kept = {part.name: self._norm(part, _takers(part, parts[index + 1 :])) for index, part in _norms(parts)}
-        masks = {family.last_of_attention.name, family.last_of_mlp.name} if shape.dropout.residual else set[str]()
-        kept |= {linear.name: _MASK * shape.hidden * (linear.name in masks) for linear in family.linears}
-        kept[family.first_of_attention.name] += self._attention() / self.tensor
-        kept[family.first_of_mlp.name] += self._mlp() / self.tensor
-        embedding = "embed_tokens" if family.positions is None else "embed_positions"
-        return {
-            **kept,
-            _WHOLE: sum(kept.values()),
-            embedding: _MASK * shape.hidden * shape.dropout.embedding,
-            "norm": self._norm(Norm("norm"), None),
-        }
-
-    def working(self) -> dict[str, float]:
-        """Return what each module's backward pass adds to what is kept: of attention and the MLP, at the same ones."""
-        family = self.shape.family
-        row = _NORM_ROWS[family.norming] * (_FP32 if self._exact else self.width)
-        working = {part.name: float(row * self.shape.width(part.of)) for _, part in _norms(family.layer)}
-        softmax = max(self.width, 2 * self._softmax - self._beside_softmax) if self._keeps_scores else 0
-        working[family.first_of_attention.name] = softmax * self._pairs / self.tensor
-        working[family.first_of_mlp.name] = _MLP_ROWS * self.width * self.shape.intermediate / self.tensor
-        return {**working, "norm": float(row * self.shape.hidden), _WHOLE: max(working.values())}
-
-    def _norm(self, part: Norm, takers: tuple[Linear, ...] | None) -> float:
-        """`takers`: what takes the norm's output, None for the head."""
-        size, trained = self.shape.width(part.of), not self.usage.adapted
-        taken = trained if takers is None else any(map(self._trains, takers))
-        output = self.width * size * taken
-        if self._exact:
-            # The fp32 input, and what the weight multiplies.
-            return _FP32 * size + self.width * size * trained + output
-        return self.width * size * (not part.again) + output
-
-    def _attention(self) -> float:
-        shape, width = self.shape, self.width
-        queries, outward = width * shape.queries, width * shape.queries * self._trains(shape.family.last_of_attention)
-        if self._keeps_scores:
-            # Keys and values are repeated for each query.
-            return 3 * queries + outward + (self._softmax + self._beside_softmax) * self._pairs
-        kept = 2 * queries + 2 * width * shape.keys + _FP32 * shape.heads
-        if shape.family.rotates_parts:
-            kept += queries + width * shape.keys
-            # Flash attention returns what is laid out as queries are, which is not what comes next needs.
-            kept += outward if width < _FP32 else 0
-        return kept
-
-    def _mlp(self) -> float:
-        activation, family = self.shape.activation, self.shape.family
-        rows = _KEPT_BY.get(activation, _INPUT) + (_GATED if family.gated else 0)
-        rows += self._trains(family.last_of_mlp) or (activation == _RELU and not family.gated)
-        return self.width * self.shape.intermediate * rows
-
-    def _trains(self, linear: Linear) -> bool:
-        return not self.usage.adapted or linear.adapted_by(self.usage.adapted)
-
-    @property
-    def _exact(self) -> bool:
-        """Whether norms compute in fp32."""
-        return self.shape.family.norming is Norming.RMS
-
-    @property
-    def _keeps_scores(self) -> bool:
-        """No kernel without scores takes grouped keys in fp32."""
-        grouped = self.shape.keys < self.shape.queries
-        return self.usage.attention is Attention.EAGER or (grouped and self.width == _FP32)
-
-    @property
-    def _pairs(self) -> int:
-        return self.shape.heads * self.sequence
-
-    @property
-    def _softmax(self) -> int:
-        return _FP32 if self.shape.family.upcasts else self.width
-
-    @property
-    def _beside_softmax(self) -> int:
-        """Bytes of a pair of tokens: what values are multiplied with, where that is not what softmax returned."""
-        dropped = self.shape.dropout.attention
-        return _MASK * dropped + (self.width if dropped or self.width < self._softmax else 0)
-
-
-def _norms(parts: tuple[Norm | Linear, ...]) -> Iterator[tuple[int, Norm]]:
-    return ((index, part) for index, part in enumerate(parts) if isinstance(part, Norm))
-
-
-def _takers(norm: Norm, following: Iterable[Norm | Linear]) -> tuple[Linear, ...]:
-    """Return the linear modules that take what a norm returns: nothing else does with a norm of heads."""
-    if norm.of != "hidden":
-        return ()
-    parts = takewhile(lambda part: isinstance(part, Linear) or part.of != "hidden", following)
-    return tuple(part for part in parts if isinstance(part, Linear) and part.into == "hidden")
 
 
 def _pieces(
     modules: tuple[Module, ...],
-    kept: Mapping[str, float],
-    working: Mapping[str, float],
-    first: str,
+    bytes_of: Callable[[str], LayerBytes],
     layer_input: float | None = None,
     *,
     share: float,
 ) -> Iterator[Piece]:
-    """`first`: a layer's first module; `layer_input`: what activation checkpointing keeps of a whole layer.
+    """`bytes_of`: by the number of a layer, or outside of all by an empty string.
 
-    `share`: how much of each tensor that may be trained is.
+    `layer_input`: what activation checkpointing keeps of a whole layer; `share`: how much of each tensor that may be
+    trained is.
     """
     uses = Counter(tensor for module in modules for tensor in module if tensor.trained)
     seen = set[Tensor]()
@@ -252,12 +134,13 @@ def _pieces(
         seen.update(new)
         trained = tuple(round(share * tensor.elements) for tensor in new if tensor.elements)
         layer, name = _place(module)
-        held = again = kept.get(name, 0)
+        found = bytes_of(layer)
+        held = again = found.kept.get(name, 0)
         if layer_input is None or not layer:
             again = 0
         else:
-            held = layer_input if name in (first, _WHOLE) else 0
-        yield Piece(trained, held, working.get(name, 0), again, layer, waits, joins)
+            held = layer_input if name in (found.first, WHOLE) else 0
+        yield Piece(trained, held, found.working.get(name, 0), again, layer, waits, joins)
 
 
 def _begin(modules: tuple[Module, ...]) -> int:
@@ -278,7 +161,6 @@ def _place(module: Module) -> tuple[str, str]:
     return layer, path.removeprefix(f"layers.{layer}.") if layer else path
 
 
-_WHOLE: Final = "whole"
 # Among so many equal parts a model is divided of which only the number of parameters is known.
 _UNKNOWN_LAYERS: Final = 64
 
@@ -290,7 +172,7 @@ def _stand_ins(model: Model) -> tuple[Module, ...]:
     layers = shape.layers if shape else _UNKNOWN_LAYERS
     inner = max(0, model.parameters - 2 * ends) // layers
     share = model.trained / model.parameters
-    middle = (_part(f"layers.{index}.{_WHOLE}", inner, share) for index in range(layers))
+    middle = (_part(f"layers.{index}.{WHOLE}", inner, share) for index in range(layers))
     return (_part("embed_tokens", ends, share), *middle, _part("lm_head", ends, share))
 
 

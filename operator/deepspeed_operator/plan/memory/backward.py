@@ -199,7 +199,7 @@ def _moments(sizes: Sizes, gradients: Gradients, live: tuple[int, ...]) -> Itera
     logits = sizes.activations.given
     for piece, now in _with(reversed(pieces), gathered):
         if piece.layer and piece.layer != layer:
-            layer, computed = piece.layer, sizes.activations.again
+            layer, computed = piece.layer, sizes.activations.again[piece.layer]
         there = kept + computed + piece.working
         if logits or piece.joins:
             # The gradient of what the head returned is gone when that of its weight is taken.

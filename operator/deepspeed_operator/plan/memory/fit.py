@@ -111,7 +111,8 @@ def _open_facts(case: _Case) -> Iterator[_OpenFact]:
     if model.assumes("activationCheckpointing"):
         yield _OpenFact("activationCheckpointing", lambda case: case.used(checkpointing=True), _same)
     if model.assumes("attention"):
-        yield _OpenFact("attention", _same, lambda case: case.used(attention=Attention.EAGER))
+        flash, eager = Attention.FLASH, Attention.EAGER
+        yield _OpenFact("attention", lambda case: case.used(attention=flash), lambda case: case.used(attention=eager))
     if model.assumes("sequenceLength"):
         longest = model.usage.longest
         yield _OpenFact("sequenceLength", lambda case: case.used(sequence=1), lambda case: case.used(sequence=longest))
@@ -167,12 +168,14 @@ def _needed(case: _Case, factor: float) -> float:
 
 def is_whole(model: Model) -> bool:
     """Whether everything that grows with the batch is counted."""
-    return model.shape is not None and model.usage.sequence is not None
+    return model.shape is not None and model.usage.sequence is not None and not model.trains_tower
 
 
 def _open(case: _Case, facts: tuple[_OpenFact, ...], capacity: int) -> Iterator[str]:
     """Name each fact that could tip it alone; if none can, all together."""
-    if not is_whole(case.model):
+    if case.model.trains_tower:
+        yield "activations of the vision tower, which is trained"
+    elif not is_whole(case.model):
         missing = "its layers and widths" if case.model.shape is None else "sequenceLength"
         yield f"activations, since {missing} are not declared in spec.model"
     lower, upper = _needed(case, 1 - ERROR), _needed(case, 1 + ERROR)

@@ -7,7 +7,8 @@ from math import ceil
 from typing import Final
 
 from deepspeed_operator.job.provenance import Fact, Source
-from deepspeed_operator.plan.model.families import LLAMA, Family, Width
+from deepspeed_operator.plan.model.families import LLAMA
+from deepspeed_operator.plan.model.parts import Family, Part, Width
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,20 @@ class Tensor:
 
 
 Module = tuple[Tensor, ...]
+
+
+# How the names of a tower's parameters begin.
+TOWERS: Final = ("visual.", "vision_tower.", "multi_modal_projector.")
+
+
+def is_of_tower(tensor: Tensor) -> bool:
+    """Whether a parameter is of what sees images, and of no layer."""
+    return tensor.name.startswith(TOWERS)
+
+
+def is_expert(tensor: Tensor) -> bool:
+    """Whether a parameter holds the experts of a layer."""
+    return ".experts." in tensor.name
 
 
 def layer_of(module: Module) -> str:
@@ -38,8 +53,29 @@ class Dropout:
 
 
 @dataclass(frozen=True, slots=True)
+class Mixture:
+    """`count` experts in each of `layers`, by their numbers; a token goes to `chosen` of them."""
+
+    count: int
+    chosen: int
+    layers: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The numbers of `layers` in which a token attends to the last `tokens` only."""
+
+    tokens: int
+    layers: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
-    """What activations depend on; `queries` and `keys` are widths of these projections, over all heads."""
+    """What activations depend on; `queries` and `keys` are widths of these projections, over all heads.
+
+    `others`: widths that only some families have. `capped`, `scores_capped`: whether logits, or the scores of eager
+    attention, go through a tanh.
+    """
 
     layers: int
     hidden: int
@@ -51,9 +87,31 @@ class Shape:
     family: Family = LLAMA
     activation: str = "silu"
     dropout: Dropout = Dropout()
+    others: tuple[tuple[Width, int], ...] = ()
+    mixture: Mixture | None = None
+    window: Window | None = None
+    capped: bool = False
+    scores_capped: bool = False
 
     def width(self, name: Width) -> int:
-        return self.queries // self.heads if name == "head" else getattr(self, name)
+        match name:
+            case "head":
+                return self.queries // self.heads
+            case "one":
+                return 1
+            case "hidden" | "intermediate" | "queries" | "keys" | "heads":
+                return getattr(self, name)
+            case _:
+                return dict(self.others)[name]
+
+    def kind(self, layer: int) -> tuple[bool, bool]:
+        """Whether the layer of this number has experts, and whether a window: other layers are alike."""
+        mixed = self.mixture is not None and layer in self.mixture.layers
+        return mixed, self.window is not None and layer in self.window.layers
+
+    def parts(self, layer: int) -> tuple[Part, ...]:
+        """What the layer of this number is made of."""
+        return self.family.mixed_layer if self.kind(layer)[0] else self.family.layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +124,10 @@ class Guess:
 
 
 class Attention(StrEnum):
-    """How attention is computed. SDPA stands for kernels that keep no scores: flash and memory-efficient ones."""
+    """How attention is computed. SDPA and flash kernels keep no scores; for SDPA a window is a mask, which is kept."""
 
     SDPA = "SDPA"
+    FLASH = "Flash"
     EAGER = "Eager"
 
 
@@ -143,7 +202,14 @@ class Model:
 
     @property
     def passed(self) -> float:
-        """Parameters that a token goes through."""
+        """Parameters that a token of text goes through."""
+        tower = sum(each.elements for module in self.modules for each in module if is_of_tower(each))
+        if self.shape is not None and self.shape.mixture is not None:
+            mixture = self.shape.mixture
+            experts = sum(each.elements for module in self.modules for each in module if is_expert(each))
+            return self.parameters - tower - (1 - mixture.chosen / mixture.count) * experts
+        if tower:
+            return self.parameters - tower
         return self.parameters - self.experts.total + self.experts.passed if self.experts else self.parameters
 
     @property
@@ -165,7 +231,12 @@ class Model:
         if self.usage.adapted or self.trainable is not None:
             return False
         behind = self.modules[first_trained(self.modules) :]
-        return any(not tensor.trained for module in behind for tensor in module)
+        return any(not (tensor.trained or is_of_tower(tensor)) for module in behind for tensor in module)
+
+    @property
+    def trains_tower(self) -> bool:
+        """Whether something is trained of what sees images: what that keeps is not counted."""
+        return any(tensor.trained and is_of_tower(tensor) for module in self.modules for tensor in module)
 
     def assumes(self, name: str) -> bool:
         """Whether this fact is nobody's word."""

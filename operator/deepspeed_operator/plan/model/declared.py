@@ -8,6 +8,7 @@ from typing import Final
 from deepspeed_operator.api.facts import AttentionKernel, ExpertFacts, FrozenType, Lora, ModelFacts, Quantization
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.plan.model.architecture import (
+    TOWERS,
     Attention,
     Experts,
     Guess,
@@ -19,8 +20,10 @@ from deepspeed_operator.plan.model.architecture import (
     UnknownModelError,
     Usage,
     declared,
+    is_of_tower,
 )
 from deepspeed_operator.plan.model.hugging_face import from_hugging_face
+from deepspeed_operator.plan.model.parts import linears_of
 
 _WIDTHS: Final[Mapping[FrozenType, float]] = {FrozenType.FP32: 4, FrozenType.FP16: 2, FrozenType.BF16: 2}
 # bitsandbytes stores int8 with a scale a row, NF4 with an fp32 scale for each 64 numbers.
@@ -38,7 +41,7 @@ _USUAL_SEQUENCE: Final = 4096
 def model_of(facts: ModelFacts) -> Model:
     """Return the model; raises UnknownModelError where even its number of parameters is not known."""
     if facts.from_config is not None:
-        model = from_hugging_face(facts.from_config)
+        model = from_hugging_face(facts.from_config, facts.parameters)
         if facts.parameters is not None and facts.parameters != model.parameters:
             raise UnknownModelError(
                 f"parameters {facts.parameters} contradict fromConfig, which has {model.parameters}"
@@ -102,7 +105,7 @@ def _guesses(facts: ModelFacts, parameters: int, shape: Shape) -> Iterator[Guess
 
 def _experts(facts: ModelFacts, declared: ExpertFacts) -> Experts:
     if facts.from_config is not None or facts.parameters is None:
-        raise UnknownModelError("experts need parameters, not fromConfig: of the families it knows none has any")
+        raise UnknownModelError("experts need parameters, not fromConfig: they are those of deepspeed.moe")
     experts = Experts(
         declared.count, declared.layers, declared.parameters, declared.top_k, declared.capacity_percent / 100
     )
@@ -121,11 +124,18 @@ def _usage(facts: ModelFacts, model: Model) -> Usage:
     return Usage(
         sequence=sequence,
         longest=longest,
-        attention=Attention.EAGER if facts.attention is AttentionKernel.EAGER else Attention.SDPA,
+        attention=_attention(facts.attention, model),
         checkpointing=bool(facts.activation_checkpointing),
         frozen_width=_WIDTHS[facts.frozen_dtype] if facts.frozen_dtype is not None else None,
         adapted=tuple(facts.lora.targets) if facts.lora else (),
     )
+
+
+def _attention(kernel: AttentionKernel | None, model: Model) -> Attention:
+    if kernel is None:
+        no_kernel = model.shape is not None and model.shape.family.no_kernel
+        return Attention.EAGER if no_kernel else Attention.SDPA
+    return Attention(kernel.value)
 
 
 def quantized(model: Model, kind: Quantization) -> Model:
@@ -190,6 +200,8 @@ _HOLDERS: Final = frozenset({"self_attn", "attn", "attention", "mlp"})
 
 def _names(pattern: str, name: str) -> bool:
     """Whether a pattern is a name, or a part of one between dots, as transformers or the plan names it."""
+    if name.startswith(TOWERS) and "language_model" in pattern:
+        return False
     left_out = _OUTSIDE if _HOLDERS & set(name.split(".")) else _OUTSIDE | _HOLDERS
     plain = ".".join(part for part in pattern.split(".") if part not in left_out)
     return bool(plain) and fnmatchcase(f".{name}.", f"*.{plain}.*")
@@ -200,20 +212,45 @@ def _with_adapters(model: Model, lora: Lora) -> Model:
     shape = model.shape
     if shape is None:
         raise UnknownModelError("lora needs fromConfig, or layers, hiddenSize and vocabulary")
-    linears = shape.family.linears
+    layers = [linears_of(shape.parts(number)) for number in range(shape.layers)]
+    linears = tuple(dict.fromkeys(linear for layer in layers for linear in layer))
     unknown = [target for target in lora.targets if not any(each.adapted_by((target,)) for each in linears)]
     if unknown:
         names = ", ".join(dict.fromkeys(linear.name.rpartition(".")[2] for linear in linears))
         raise UnknownModelError(f"lora.targets: {', '.join(unknown)} is none of {names}")
+    _refuse_unknown(model, shape, lora)
     pairs = {
         linear.name: (lora.rank * shape.width(linear.into), lora.rank * sum(map(shape.width, linear.out)))
         for linear in linears
         if linear.adapted_by(tuple(lora.targets))
     }
-    added = shape.layers * sum(map(sum, pairs.values()))
+    added = sum(sum(pairs[linear.name]) for layer in layers for linear in layer if linear.name in pairs)
     frozen = tuple(tuple(replace(tensor, trained=False) for tensor in module) for module in model.modules)
     modules = tuple(each for module in frozen for each in _beside(module, pairs))
     return replace(model, parameters=model.parameters + added, modules=modules, trainable=added)
+
+
+# As transformers called them before 5.0, too.
+_OF_EXPERTS: Final = frozenset({"gate_proj", "up_proj", "down_proj", "gate_up_proj", "w1", "w2", "w3"})
+
+
+def _refuse_unknown(model: Model, shape: Shape, lora: Lora) -> None:
+    """Adapters of experts are some of each expert's or of all together, by the version of peft and transformers.
+
+    Whether modules of a tower that have such a name are adapted depends on how the script excludes them.
+    """
+    named = [target for target in lora.targets if target.rpartition(".")[2] in _OF_EXPERTS]
+    if named and shape.mixture is not None:
+        raise UnknownModelError(
+            f"lora.targets: how {', '.join(named)} of experts are adapted is not known: declare trainableParameters"
+        )
+    tower = {_module_name(each) for module in model.modules for each in module if is_of_tower(each)}
+    seen = [target for target in lora.targets if any(f".{name}".endswith(f".{target}") for name in tower)]
+    if seen:
+        raise UnknownModelError(
+            f"lora.targets: whether {', '.join(seen)} of the vision tower are adapted is not known: "
+            "declare trainableParameters"
+        )
 
 
 def _beside(module: Module, pairs: Mapping[str, tuple[int, int]]) -> Iterator[Module]:

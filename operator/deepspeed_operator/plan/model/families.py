@@ -1,140 +1,71 @@
 """Families of models in transformers: what their decoder layers are made of, in the order of a forward pass. Data only.
 
-Read in transformers' modeling_*.py and configuration_*.py, 5.17. What autograd saves of each was counted, and of Llama,
-Qwen 3 and GPT-2 a GPU's memory was measured: docs/memory.md.
+Read in transformers' modeling_*.py and configuration_*.py, 5.17. What autograd saves of each was counted, and of most a
+GPU's memory was measured: docs/memory.md.
 """
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final, Literal
+from typing import Final
 
-# Widths of a model's shape.
-Width = Literal["hidden", "intermediate", "queries", "keys", "head"]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A key of config.json, and what its absence means."""
-
-    key: str
-    default: bool | float | str
-
-
-class Norming(Enum):
-    """RMS: transformers' RMSNorm, made of single operations, in fp32 but for its weight. LAYER: PyTorch's LayerNorm."""
-
-    RMS = "RMSNorm"
-    LAYER = "LayerNorm"
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """`of`: what is normed, of each token; `weights`: its parameters. `again`: an earlier norm has the same input."""
-
-    name: str
-    of: Width = "hidden"
-    weights: Width = "hidden"
-    again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """What it takes says where it is: after a norm (hidden), after attention (queries) or inside the MLP."""
-
-    name: str
-    into: Width
-    out: tuple[Width, ...]
-    biased: bool | Option = False
-
-    def adapted_by(self, targets: tuple[str, ...]) -> bool:
-        """Whether peft puts adapters beside it: a target is the end of a module's name."""
-        return any(f".{self.name}".endswith(f".{target}") for target in targets)
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """`keys`: names of config.json that differ from Llama's. `only`: what the settings must be that change modules.
-
-    `head`: width of a head where none is given, None: the hidden size divided. `positions`: rows of a learned embedding
-    beyond the longest sample, None: there is no such embedding. `upcasts`: softmax of eager attention is fp32.
-    `rotates_parts`: queries and keys are put together anew after rotation, beside the values' fused projection.
-    """
-
-    name: str
-    layer: tuple[Norm | Linear, ...]
-    norming: Norming = Norming.RMS
-    keys: tuple[tuple[str, str], ...] = ()
-    only: tuple[Option, ...] = ()
-    tied: bool = False
-    head: int | None = None
-    positions: int | None = None
-    upcasts: bool = True
-    rotates_parts: bool = False
-    activation: Option = Option("hidden_act", "silu")
-    attention_dropout: Option = Option("attention_dropout", 0.0)
-    residual_dropout: Option | None = None
-    embedding_dropout: Option | None = None
-
-    def key(self, name: str) -> str:
-        """Return what config.json calls Llama's key."""
-        return dict(self.keys).get(name, name)
-
-    @property
-    def linears(self) -> tuple[Linear, ...]:
-        return tuple(part for part in self.layer if isinstance(part, Linear))
-
-    @property
-    def first_of_attention(self) -> Linear:
-        return next(linear for linear in self.linears if linear.out[0] != "intermediate")
-
-    @property
-    def first_of_mlp(self) -> Linear:
-        return next(linear for linear in self.linears if linear.out[0] == "intermediate")
-
-    @property
-    def last_of_attention(self) -> Linear:
-        return next(linear for linear in self.linears if linear.into == "queries")
-
-    @property
-    def last_of_mlp(self) -> Linear:
-        return next(linear for linear in self.linears if linear.into == "intermediate")
-
-    @property
-    def gated(self) -> bool:
-        return sum(linear.out.count("intermediate") for linear in self.linears) > 1
-
+from deepspeed_operator.plan.model.parts import (
+    Experts,
+    Family,
+    Linear,
+    Mixed,
+    Norm,
+    Norming,
+    Option,
+    Part,
+    Router,
+    Sinks,
+    Width,
+)
 
 _Bias = bool | Option
 
 
-def _like_llama(*, biased: _Bias, outward: _Bias, mlp: _Bias = False, heads: bool = False) -> tuple[Norm | Linear, ...]:
+def _attention(*, biased: _Bias, outward: _Bias, heads: bool = False, sinks: bool = False) -> tuple[Part, ...]:
     """`heads`: queries and keys of each head are normed."""
     queries, keys = (Norm("q_norm", "queries", "head"),), (Norm("k_norm", "keys", "head"),)
     return (
         Norm("input_layernorm"),
+        *((Sinks(),) if sinks else ()),
         Linear("q_proj", "hidden", ("queries",), biased),
         *(queries if heads else ()),
         Linear("k_proj", "hidden", ("keys",), biased),
         *(keys if heads else ()),
         Linear("v_proj", "hidden", ("keys",), biased),
         Linear("o_proj", "queries", ("hidden",), outward),
-        Norm("post_attention_layernorm"),
-        Linear("gate_proj", "hidden", ("intermediate",), mlp),
-        Linear("up_proj", "hidden", ("intermediate",), mlp),
-        Linear("down_proj", "intermediate", ("hidden",), mlp),
     )
 
 
+def _gated(biased: _Bias = False, inner: Width = "intermediate", holder: str = "") -> tuple[Linear, ...]:
+    return (
+        Linear(f"{holder}gate_proj", "hidden", (inner,), biased),
+        Linear(f"{holder}up_proj", "hidden", (inner,), biased),
+        Linear(f"{holder}down_proj", inner, ("hidden",), biased),
+    )
+
+
+_AFTER_ATTENTION: Final = Norm("post_attention_layernorm")
+_MLP: Final[tuple[Part, ...]] = (_AFTER_ATTENTION, *_gated())
 _ASKED: Final = Option("attention_bias", False)
 _FUSED: Final[tuple[Width, ...]] = ("queries", "keys", "keys")
+_LIKE_LLAMA: Final = _attention(biased=False, outward=False)
+_LIKE_QWEN3: Final = _attention(biased=_ASKED, outward=_ASKED, heads=True)
 
-LLAMA: Final = Family("llama", _like_llama(biased=_ASKED, outward=_ASKED, mlp=Option("mlp_bias", False)))
+LLAMA: Final = Family(
+    "llama",
+    _attention(biased=_ASKED, outward=_ASKED),
+    (_AFTER_ATTENTION, *_gated(Option("mlp_bias", False))),
+)
 _GPT2: Final = Family(
     "gpt2",
     (
         Norm("ln_1"),
         Linear("attn.c_attn", "hidden", _FUSED, True),
         Linear("attn.c_proj", "queries", ("hidden",), True),
+    ),
+    (
         Norm("ln_2"),
         Linear("mlp.c_fc", "hidden", ("intermediate",), True),
         Linear("mlp.c_proj", "intermediate", ("hidden",), True),
@@ -162,6 +93,8 @@ _PHI3: Final = Family(
         Norm("input_layernorm"),
         Linear("qkv_proj", "hidden", _FUSED),
         Linear("o_proj", "queries", ("hidden",)),
+    ),
+    (
         Norm("post_attention_layernorm"),
         Linear("gate_up_proj", "hidden", ("intermediate", "intermediate")),
         Linear("down_proj", "intermediate", ("hidden",)),
@@ -176,6 +109,8 @@ _GPT_NEOX: Final = Family(
         Norm("input_layernorm"),
         Linear("attention.query_key_value", "hidden", _FUSED, _BIASED),
         Linear("attention.dense", "queries", ("hidden",), _BIASED),
+    ),
+    (
         Norm("post_attention_layernorm", again=True),
         Linear("mlp.dense_h_to_4h", "hidden", ("intermediate",), True),
         Linear("mlp.dense_4h_to_h", "intermediate", ("hidden",), True),
@@ -196,6 +131,8 @@ _OPT: Final = Family(
         Linear("k_proj", "hidden", ("keys",), _ENABLED),
         Linear("v_proj", "hidden", ("keys",), _ENABLED),
         Linear("out_proj", "queries", ("hidden",), _ENABLED),
+    ),
+    (
         Norm("final_layer_norm"),
         Linear("fc1", "hidden", ("intermediate",), _ENABLED),
         Linear("fc2", "intermediate", ("hidden",), _ENABLED),
@@ -209,16 +146,131 @@ _OPT: Final = Family(
     activation=Option("activation_function", "relu"),
     residual_dropout=Option("dropout", 0.1),
 )
+# Of Gemma, each of the two has a norm after it, too, and a few numbers may be missing.
+_GEMMA_MLP: Final[tuple[Part, ...]] = (
+    Norm("pre_feedforward_layernorm"),
+    *_gated(),
+    Norm("post_feedforward_layernorm"),
+)
+_GELU: Final = Option("hidden_activation", "gelu_pytorch_tanh")
+_GEMMA_DEFAULTS: Final = (("num_attention_heads", 8), ("num_key_value_heads", 4), ("max_position_embeddings", 8192))
+_GEMMA2: Final = Family(
+    "gemma2",
+    (*_attention(biased=_ASKED, outward=_ASKED), _AFTER_ATTENTION),
+    _GEMMA_MLP,
+    norming=Norming.EXACT,
+    defaults=(*_GEMMA_DEFAULTS, ("vocab_size", 256_000)),
+    tied=True,
+    head=256,
+    windows=2,
+    capped=Option("final_logit_softcapping", 30.0),
+    scores_capped=Option("attn_logit_softcapping", 50.0),
+    activation=_GELU,
+)
+_GEMMA3: Final = Family(
+    "gemma3_text",
+    (*_LIKE_QWEN3, _AFTER_ATTENTION),
+    _GEMMA_MLP,
+    norming=Norming.EXACT,
+    defaults=(*_GEMMA_DEFAULTS[:2], ("max_position_embeddings", 131_072), ("vocab_size", 262_208)),
+    tied=True,
+    head=256,
+    windows=6,
+    capped=Option("final_logit_softcapping", None),
+    activation=_GELU,
+)
+_ROUTED: Final[tuple[Part, ...]] = (Router("gate"), Experts())
+_MIXTRAL: Final = Family(
+    "mixtral",
+    _LIKE_LLAMA,
+    (),
+    mixed=Mixed((_AFTER_ATTENTION, *_ROUTED), width="intermediate_size"),
+)
+_QWEN2_MOE: Final = Family(
+    "qwen2_moe",
+    _attention(biased=Option("qkv_bias", True), outward=False),
+    _MLP,
+    mixed=Mixed(
+        (
+            _AFTER_ATTENTION,
+            *_gated(inner="shared", holder="shared_expert."),
+            *_ROUTED,
+            Linear("shared_expert_gate", "hidden", ("one",)),
+        ),
+        shared="shared_expert_intermediate_size",
+        step="decoder_sparse_step",
+        plain="mlp_only_layers",
+    ),
+)
+_QWEN3_MIXED: Final = Mixed((_AFTER_ATTENTION, *_ROUTED), step="decoder_sparse_step", plain="mlp_only_layers")
+# What is inside an expert goes through two clamps, a sigmoid and two products.
+_GPT_OSS: Final = Family(
+    "gpt_oss",
+    _attention(biased=_BIASED, outward=_BIASED, sinks=True),
+    (),
+    norming=Norming.EXACT,
+    head=64,
+    upcasts=False,
+    no_kernel=True,
+    mixed=Mixed(
+        (_AFTER_ATTENTION, Router("router", biased=True), Experts(biased=True, rows=7)),
+        width="intermediate_size",
+    ),
+)
+_LATENT_KEYS: Final[tuple[Part, ...]] = (
+    Linear("kv_a_proj_with_mqa", "hidden", ("compressed",), _ASKED),
+    Norm("kv_a_layernorm", "key_rank", "key_rank"),
+    Linear("kv_b_proj", "key_rank", ("expanded",)),
+    Linear("o_proj", "values", ("hidden",), _ASKED),
+)
+# Attention by latents where q_lora_rank is none.
+WHOLE_QUERIES: Final[tuple[Part, ...]] = (
+    Norm("input_layernorm"),
+    Linear("q_proj", "hidden", ("queries",)),
+    *_LATENT_KEYS,
+)
+_DEEPSEEK_V3: Final = Family(
+    "deepseek_v3",
+    (
+        Norm("input_layernorm"),
+        Linear("q_a_proj", "hidden", ("query_rank",), _ASKED),
+        Norm("q_a_layernorm", "query_rank", "query_rank"),
+        Linear("q_b_proj", "query_rank", ("queries",)),
+        *_LATENT_KEYS,
+    ),
+    _MLP,
+    latent=True,
+    mixed=Mixed(
+        (
+            _AFTER_ATTENTION,
+            Router("gate", exact=True),
+            Experts(),
+            *_gated(inner="shared", holder="shared_experts."),
+        ),
+        shared="moe_intermediate_size",
+        times="n_shared_experts",
+        dense="first_k_dense_replace",
+    ),
+)
 FAMILIES: Final = {
     family.name: family
     for family in (
         LLAMA,
-        Family("mistral", _like_llama(biased=False, outward=False)),
-        Family("qwen2", _like_llama(biased=True, outward=False)),
-        Family("qwen3", _like_llama(biased=_ASKED, outward=_ASKED, heads=True), head=128),
+        Family("mistral", _LIKE_LLAMA, _MLP),
+        Family("qwen2", _attention(biased=True, outward=False), _MLP),
+        Family("qwen3", _LIKE_QWEN3, _MLP, head=128),
         _GPT2,
         _PHI3,
         _GPT_NEOX,
         _OPT,
+        _GEMMA2,
+        _GEMMA3,
+        _MIXTRAL,
+        _QWEN2_MOE,
+        Family("qwen3_moe", _LIKE_QWEN3, _MLP, mixed=_QWEN3_MIXED),
+        _GPT_OSS,
+        _DEEPSEEK_V3,
+        Family("qwen3_vl_text", _LIKE_QWEN3, _MLP, head=128),
+        Family("qwen3_vl_moe_text", _LIKE_QWEN3, _MLP, mixed=_QWEN3_MIXED),
     )
 }

@@ -11,7 +11,7 @@ from deepspeed_operator.job.precision import Precision
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.plan.engine.partitioning import to_single_ranks
 from deepspeed_operator.plan.model.architecture import Model, Shape, first_trained, total
-from deepspeed_operator.plan.model.families import Norm, Norming
+from deepspeed_operator.plan.model.parts import Experts, Norm, Norming, Part, linears_of
 from deepspeed_operator.plan.time.launching import USUAL, Host
 from deepspeed_operator.plan.time.links import Link, Links
 
@@ -181,7 +181,7 @@ def flops(model: Model, tokens: int) -> float:
 # Bytes that a number of a token passes through memory in both passes, beside products: in a norm made of single
 # operations in fp32, or in PyTorch's own; rotated; in a gated activation; added to the residual stream; a logit's, in
 # bf16 and fp32.
-_NORMED: Final = {Norming.RMS: 192, Norming.LAYER: 32}
+_NORMED: Final = {Norming.RMS: 192, Norming.EXACT: 192, Norming.LAYER: 32}
 _ROTATED: Final = 80
 _ACTIVATED: Final = 36
 _ADDED: Final = 24
@@ -190,8 +190,20 @@ _LOGIT: Final = 40
 
 def moved(shape: Shape) -> float:
     """Bytes that a token passes through a GPU's memory in both passes, beside products."""
-    family = shape.family
-    normed = sum(shape.width(part.of) for part in family.layer if isinstance(part, Norm)) * _NORMED[family.norming]
+    return sum(_moved_in(shape, number) for number in range(shape.layers)) + shape.vocabulary * _LOGIT
+
+
+def _moved_in(shape: Shape, number: int) -> float:
+    parts = shape.parts(number)
+    normed = sum(shape.width(part.of) for part in parts if isinstance(part, Norm)) * _NORMED[shape.family.norming]
     rotated = (shape.queries + shape.keys) * _ROTATED
-    others = shape.intermediate * _ACTIVATED + shape.hidden * _ADDED
-    return shape.layers * (normed + rotated + others) + shape.vocabulary * _LOGIT
+    return normed + rotated + _inside(shape, parts) * _ACTIVATED + shape.hidden * _ADDED
+
+
+def _inside(shape: Shape, parts: tuple[Part, ...]) -> int:
+    """Numbers of a token inside the MLP, and inside the experts that it goes to."""
+    linears = linears_of(parts)
+    widths = {part.into: shape.width(part.into) for part in linears if part.into in ("intermediate", "shared")}
+    chosen = shape.mixture.chosen if shape.mixture is not None else 0
+    experts = sum(chosen * shape.width("expert") for part in parts if isinstance(part, Experts))
+    return sum(widths.values()) + experts

@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from deepspeed_operator.dsconfig.setup import Setup, ZeroStage
-from deepspeed_operator.plan.model.architecture import Model
-from deepspeed_operator.plan.model.families import Norm, Norming
+from deepspeed_operator.plan.model.architecture import Model, Shape
+from deepspeed_operator.plan.model.parts import Experts, Norm, Norming, linears_of
 
 # Kernels of both passes, as torch's profiler counted them in one of Mistral, Qwen 3 and GPT-2 with PyTorch 2.11 and
 # transformers 5.17 (2,880, 5,048 and 1,698; so counted 2,882, 5,012 and 1,896): of a norm made of single operations, of
 # PyTorch's own, of a linear with its gradients, and of all else in a layer (rotation, attention, activation, sums).
-_NORM: Final = {Norming.RMS: 24, Norming.LAYER: 4}
+_NORM: Final = {Norming.RMS: 24, Norming.EXACT: 24, Norming.LAYER: 4}
 _LINEAR: Final = 4
 _LAYER: Final = 55
+# Of a router and all experts of a layer together, whose products are one each: sorted, gathered, weighed, summed.
+_EXPERTS: Final = 90
 # Beside an adapted linear: two more, a dropout, a scale and a sum.
 _ADAPTED: Final = 12
 # The forward pass is started twice then: a third of all.
@@ -62,11 +64,18 @@ def kernels(model: Model) -> float:
     shape = model.shape
     if shape is None:
         return 0.0
-    family = shape.family
-    norms = sum(isinstance(part, Norm) for part in family.layer)
-    adapted = sum(linear.adapted_by(model.usage.adapted) for linear in family.linears)
-    layer = norms * _NORM[family.norming] + len(family.linears) * _LINEAR + adapted * _ADAPTED + _LAYER
-    return shape.layers * layer * (_CHECKPOINTED if model.usage.checkpointing else 1)
+    started = sum(_kernels_of(shape, number, model.usage.adapted) for number in range(shape.layers))
+    return started * (_CHECKPOINTED if model.usage.checkpointing else 1)
+
+
+def _kernels_of(shape: Shape, number: int, targets: tuple[str, ...]) -> int:
+    parts = shape.parts(number)
+    linears = linears_of(parts)
+    norms = sum(isinstance(part, Norm) for part in parts)
+    adapted = sum(linear.adapted_by(targets) for linear in linears)
+    experts = sum(isinstance(part, Experts) for part in parts)
+    others = adapted * _ADAPTED + experts * _EXPERTS + _LAYER
+    return norms * _NORM[shape.family.norming] + len(linears) * _LINEAR + others
 
 
 def _trained_tensors(model: Model) -> int:
