@@ -7,6 +7,7 @@ from typing import Any, Final
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.plan.engine.reading import setup_of
+from deepspeed_operator.plan.memory.activations import activations
 from deepspeed_operator.plan.memory.peaks import Memory, memory
 from deepspeed_operator.plan.model.architecture import Model
 from deepspeed_operator.plan.model.declared import model_of
@@ -46,6 +47,33 @@ def expected_memory(record: Mapping[str, Any]) -> Memory:
     """Each phase's peak on a GPU."""
     setup, model = setup_and_model(record)
     return memory(setup, model, record["micro"], record["accumulation"])
+
+
+# How a narrow model's saved bytes are counted: in numbers of so many bytes, and what a job would say of it.
+SAVED: Final[Mapping[str, tuple[int, Mapping[str, Any]]]] = {
+    "bf16": (2, {"attention": "SDPA"}),
+    "eager": (2, {"attention": "Eager"}),
+    "fp32": (4, {"attention": "SDPA"}),
+    "checkpointing": (2, {"attention": "SDPA", "activationCheckpointing": True}),
+}
+_SAMPLES: Final = 2
+_TOKENS: Final = 128
+_NO_SDPA: Final = ("gpt_oss",)
+
+
+def expected_saved(record: Mapping[str, Any], usage: str) -> float:
+    """Bytes of a token that autograd saves of a narrow model."""
+    width, facts = SAVED[usage]
+    if record["model_config"]["model_type"] in _NO_SDPA:
+        facts = {**facts, "attention": "Eager"}
+    said = {"fromConfig": record["model_config"], "sequenceLength": _TOKENS, **facts}
+    found = activations(model_of(ModelFacts.model_validate(said)), _SAMPLES, width)
+    return (found.kept + found.logits) / (_SAMPLES * _TOKENS)
+
+
+def parameters_of(record: Mapping[str, Any]) -> int:
+    """Parameters of a narrow model."""
+    return model_of(ModelFacts.model_validate({"fromConfig": record["model_config"]})).parameters
 
 
 def expected_traffic(record: Mapping[str, Any], nodes: int = 1) -> Traffic:

@@ -14,7 +14,18 @@ from typing import Any, Final
 
 from bench.gpu import trainer_tables, verdicts
 from bench.gpu.estimator import estimate
-from bench.gpu.expectations import RECIPE, WORLD, expected_memory, expected_traffic, lines, setup_and_model, world_of
+from bench.gpu.expectations import (
+    RECIPE,
+    SAVED,
+    WORLD,
+    expected_memory,
+    expected_saved,
+    expected_traffic,
+    lines,
+    parameters_of,
+    setup_and_model,
+    world_of,
+)
 
 _GIB: Final = 2**30
 # torch.distributed's names of what the planner names by its own.
@@ -86,6 +97,18 @@ def traffic(records: Iterable[Record]) -> Iterator[str]:
                 shown.add(row)
                 yield row
     yield from _worst("payload", errors)
+
+
+def saved(records: Iterable[Record]) -> Iterator[str]:
+    """Parameters of narrow models, and bytes of a token that autograd saved of them, beside the planner's."""
+    yield from _head("family", "parameters", "predicted", *(f"{usage}, bytes a token" for usage in SAVED))
+    errors: list[float] = []
+    for record in records:
+        expected = {usage: expected_saved(record, usage) for usage in SAVED}
+        errors += [abs(expected[usage] / record[usage] - 1) for usage in SAVED]
+        sizes = (f"{record[usage]} ({expected[usage] / record[usage] - 1:+.1%})" for usage in SAVED)
+        yield _row(record["name"], record["parameters"], parameters_of(record), *sizes)
+    yield from _worst("bytes of a token", errors)
 
 
 def _name(record: Record) -> str:
@@ -251,6 +274,7 @@ def tables(folder: Path) -> Iterator[tuple[str, Iterator[str]]]:
     trained = [each for each in lines_of(folder, "trainer") if "mean" in each]
     yield "steps", _of_rows(_STEPS, trainer_tables.steps(trained, predicted))
     yield "stages", _of_rows(_STAGES, trainer_tables.stages(trained))
+    yield "saved", saved(lines_of(folder, "saved"))
 
 
 _STEPS: Final = ("configuration", "step s", "predicted s", "predicted now", "host's part s", "peak GiB", "predicted")

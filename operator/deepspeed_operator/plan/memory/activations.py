@@ -51,9 +51,9 @@ class Activations:
     @cached_property
     def again(self) -> Mapping[str, float]:
         """What each layer keeps that is computed a second time."""
-        found = Counter[str]()
+        found: dict[str, float] = {}
         for piece in self.pieces:
-            found[piece.layer] += piece.again
+            found[piece.layer] = found.get(piece.layer, 0) + piece.again
         return found
 
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Final
 
 from deepspeed_operator.plan.model.architecture import Attention, Shape, Usage
-from deepspeed_operator.plan.model.parts import Experts, Linear, Norm, Norming, Part, Router, linears_of
+from deepspeed_operator.plan.model.parts import GroupedExperts, Linear, Norm, Norming, Part, Router, linears_of
 
 FP32: Final = 4
 # Of a number that may be dropped.
@@ -98,7 +98,7 @@ class _Layer:
                     kept[part.name] = self.norm(part, _takers(part, self.parts[index + 1 :]))
                 case Router():
                     kept[part.name] = self._router(part)
-                case Experts():
+                case GroupedExperts():
                     kept[part.name] = self._experts(part) / self.tensor
                 case _:
                     pass
@@ -121,7 +121,7 @@ class _Layer:
         for linears in self._mlps:
             working[linears[0].name] = _MLP_ROWS * self.width * self.shape.width(linears[0].out[0]) / self.tensor
         for part in self.parts:
-            if isinstance(part, Experts):
+            if isinstance(part, GroupedExperts):
                 working[part.name] = self._experts_working() / self.tensor
         return working
 
@@ -146,9 +146,12 @@ class _Layer:
         trains = self._trains(self._attention_linears[-1])
         queries, outward = width * shape.queries, width * shape.queries * trains
         if family.latent:
-            # A kernel takes the values where they are, beside what keys were copied from; a product takes a copy.
-            held = shape.width("values" if self._keeps_scores else "expanded")
-            return 2 * queries + width * (held + shape.width("values") * trains) + self._scores
+            out = width * shape.width("values")
+            if self._keeps_scores:
+                return 2 * queries + out + out * trains + self._scores
+            # A kernel takes values where they are, beside what keys were copied from; what it returns is laid out anew.
+            copied = out * trains if width < FP32 else 0
+            return 2 * queries + width * shape.width("expanded") + out + copied + self._scores
         if self._keeps_scores:
             # Keys and values are repeated for each query.
             return 3 * queries + outward + self._scores
@@ -176,7 +179,7 @@ class _Layer:
             return FP32 * self.shape.width("experts") + 12 * chosen
         return FP32 * (self.shape.width("experts") + self.shape.hidden) + 16 * chosen
 
-    def _experts(self, part: Experts) -> float:
+    def _experts(self, part: GroupedExperts) -> float:
         """What they take, what is inside of them, and what they return before it is weighed."""
         trained = not self.usage.adapted
         inside = (part.rows - (not trained)) * self.shape.width("expert")

@@ -172,7 +172,9 @@ def _with_trained(model: Model, facts: ModelFacts) -> Model:
     names = dict.fromkeys(_module_name(tensor) for module in model.modules for tensor in module)
     for pattern in patterns:
         if not any(_names(pattern, name) for name in names):
-            inside = dict.fromkeys(name.split(".", 2)[-1] for name in names)
+            inside = dict.fromkeys(
+                f"{name.partition('.')[0]}.*" if name.startswith(TOWERS) else name.split(".", 2)[-1] for name in names
+            )
             raise UnknownModelError(f"trainable: {pattern} is none of layers.N, {', '.join(inside)}")
     modules = tuple(
         tuple(

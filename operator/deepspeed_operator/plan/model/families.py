@@ -7,8 +7,8 @@ GPU's memory was measured: docs/memory.md.
 from typing import Final
 
 from deepspeed_operator.plan.model.parts import (
-    Experts,
     Family,
+    GroupedExperts,
     Linear,
     Mixed,
     Norm,
@@ -179,7 +179,7 @@ _GEMMA3: Final = Family(
     capped=Option("final_logit_softcapping", None),
     activation=_GELU,
 )
-_ROUTED: Final[tuple[Part, ...]] = (Router("gate"), Experts())
+_ROUTED: Final[tuple[Part, ...]] = (Router("gate"), GroupedExperts())
 _MIXTRAL: Final = Family(
     "mixtral",
     _LIKE_LLAMA,
@@ -213,7 +213,7 @@ _GPT_OSS: Final = Family(
     upcasts=False,
     no_kernel=True,
     mixed=Mixed(
-        (_AFTER_ATTENTION, Router("router", biased=True), Experts(biased=True, rows=7)),
+        (_AFTER_ATTENTION, Router("router", biased=True), GroupedExperts(biased=True, rows=7)),
         width="intermediate_size",
     ),
 )
@@ -244,7 +244,7 @@ _DEEPSEEK_V3: Final = Family(
         (
             _AFTER_ATTENTION,
             Router("gate", exact=True),
-            Experts(),
+            GroupedExperts(),
             *_gated(inner="shared", holder="shared_experts."),
         ),
         shared="moe_intermediate_size",

@@ -22,8 +22,8 @@ from deepspeed_operator.plan.model.architecture import (
 )
 from deepspeed_operator.plan.model.families import FAMILIES, WHOLE_QUERIES
 from deepspeed_operator.plan.model.parts import (
-    Experts,
     Family,
+    GroupedExperts,
     Linear,
     Norm,
     Norming,
@@ -110,7 +110,7 @@ def _module(name: str, part: Part, shape: Shape, config: Mapping[str, Any]) -> M
             return _matrix(name, shape.width("experts"), shape.hidden, biased=part.biased)
         case Sinks():
             return (Tensor(f"{name}.sinks", shape.heads),)
-        case Experts():
+        case GroupedExperts():
             count, inner = shape.width("experts"), shape.width("gate_up")
             found = {"gate_up_proj": count * inner * shape.hidden, "down_proj": count * shape.hidden * inner // 2}
             if part.biased:
@@ -134,7 +134,7 @@ def _shape(config: Mapping[str, Any], family: Family) -> Shape:
         raise UnknownModelError(f"num_hidden_layers must be {_MOST_LAYERS} or less, not {layers}")
     inner = None if family.gated or family.mixed else _USUAL_MLP * hidden
     dropouts = (family.attention_dropout, family.residual_dropout, family.embedding_dropout)
-    others = {**_latent(config, family, heads), **_inside_experts(config, family)}
+    others: dict[Width, int] = {**_latent(config, family, heads), **_inside_experts(config, family)}
     if family.latent:
         queries = keys = others["queries"]
     else:
@@ -215,9 +215,11 @@ def _window(config: Mapping[str, Any], family: Family, layers: int) -> Window | 
         return None
     every = _optional(config, "sliding_window_pattern") or family.windows
     types = config.get("layer_types")
-    if not isinstance(types, list):
-        types = ["" if (layer + 1) % every == 0 else _SLIDING for layer in range(layers)]
-    return Window(tokens, frozenset(layer for layer, each in enumerate(types) if each == _SLIDING))
+    if isinstance(types, list):
+        sliding = [layer for layer in range(layers) if types[layer : layer + 1] == [_SLIDING]]
+    else:
+        sliding = [layer for layer in range(layers) if (layer + 1) % every]
+    return Window(tokens, frozenset(sliding))
 
 
 _SLIDING: Final = "sliding_attention"

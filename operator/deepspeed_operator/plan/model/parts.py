@@ -88,7 +88,7 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True)
-class Experts:
+class GroupedExperts:
     """All experts of a layer, their matrices in one tensor each, as transformers holds them since 5.0.
 
     `rows`: so often what is inside one is kept, of each token that it takes.
@@ -99,7 +99,7 @@ class Experts:
     rows: int = 4
 
 
-Part = Norm | Linear | Sinks | Router | Experts
+Part = Norm | Linear | Sinks | Router | GroupedExperts
 
 
 @dataclass(frozen=True, slots=True)

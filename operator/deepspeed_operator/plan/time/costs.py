@@ -11,7 +11,7 @@ from deepspeed_operator.job.precision import Precision
 from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.plan.engine.partitioning import to_single_ranks
 from deepspeed_operator.plan.model.architecture import Model, Shape, first_trained, total
-from deepspeed_operator.plan.model.parts import Experts, Norm, Norming, Part, linears_of
+from deepspeed_operator.plan.model.parts import GroupedExperts, Norm, Norming, Part, linears_of
 from deepspeed_operator.plan.time.launching import USUAL, Host
 from deepspeed_operator.plan.time.links import Link, Links
 
@@ -205,5 +205,5 @@ def _inside(shape: Shape, parts: tuple[Part, ...]) -> int:
     linears = linears_of(parts)
     widths = {part.into: shape.width(part.into) for part in linears if part.into in ("intermediate", "shared")}
     chosen = shape.mixture.chosen if shape.mixture is not None else 0
-    experts = sum(chosen * shape.width("expert") for part in parts if isinstance(part, Experts))
+    experts = sum(chosen * shape.width("expert") for part in parts if isinstance(part, GroupedExperts))
     return sum(widths.values()) + experts

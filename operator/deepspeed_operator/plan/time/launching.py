@@ -10,7 +10,7 @@ from typing import Final
 
 from deepspeed_operator.dsconfig.setup import Setup, ZeroStage
 from deepspeed_operator.plan.model.architecture import Model, Shape
-from deepspeed_operator.plan.model.parts import Experts, Norm, Norming, linears_of
+from deepspeed_operator.plan.model.parts import GroupedExperts, Norm, Norming, linears_of
 
 # Kernels of both passes, as torch's profiler counted them in one of Mistral, Qwen 3 and GPT-2 with PyTorch 2.11 and
 # transformers 5.17 (2,880, 5,048 and 1,698; so counted 2,882, 5,012 and 1,896): of a norm made of single operations, of
@@ -73,7 +73,7 @@ def _kernels_of(shape: Shape, number: int, targets: tuple[str, ...]) -> int:
     linears = linears_of(parts)
     norms = sum(isinstance(part, Norm) for part in parts)
     adapted = sum(linear.adapted_by(targets) for linear in linears)
-    experts = sum(isinstance(part, Experts) for part in parts)
+    experts = sum(isinstance(part, GroupedExperts) for part in parts)
     others = adapted * _ADAPTED + experts * _EXPERTS + _LAYER
     return norms * _NORM[shape.family.norming] + len(linears) * _LINEAR + others
 

@@ -28,6 +28,16 @@ ACCUMULATED = {name: record for name, record in RECORDS.items() if record["accum
 GIB = 2**30
 ERROR = 0.1
 
+# One rank of families that the planner knew nothing of when the first were measured; what was predicted of the later.
+OF_FAMILIES: dict[str, dict[str, Any]] = {
+    record["name"]: {**record, "declared": {}}
+    for folder in ("trainer", "later")
+    for record in lines((RESULTS / folder / "memory.jsonl").read_text())
+}
+PREDICTED: dict[str, int] = {
+    each["name"]: each["memory"] for each in lines((RESULTS / "later/predicted.jsonl").read_text())
+}
+
 measured = pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 
 
@@ -59,6 +69,20 @@ def test_the_peak_and_its_phase_are_those_that_were_measured(record: Mapping[str
     named = next(name for name, phase in PHASES.items() if phase is found.peak.name)
     # Where two phases are as high, either is right.
     assert peaks(record)[named] >= 0.99 * record["peak"]
+
+
+@pytest.mark.parametrize("record", OF_FAMILIES.values(), ids=OF_FAMILIES)
+def test_each_phase_of_a_family_is_within_one_percent(record: Mapping[str, Any]) -> None:
+    expected = sizes(expected_memory(record))
+    assert {name: expected[PHASES[name]] for name in ("init", "forward", "backward", "step")} == {
+        name: pytest.approx(phase["peak"], rel=0.01) for name, phase in record["phases"].items() if name in PHASES
+    }
+
+
+def test_what_was_committed_before_was_within_one_percent() -> None:
+    later = {name: record["peak"] for name, record in OF_FAMILIES.items() if name in PREDICTED}
+    assert len(later) == 14
+    assert later == {name: pytest.approx(PREDICTED[name], rel=0.01) for name in later}
 
 
 @measured

@@ -1,9 +1,13 @@
 """Families of models: their parameters, what autograd saves of them, and where they differ from Llama's."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.gpu.expectations import SAVED as USAGES_COUNTED
+from bench.gpu.expectations import expected_saved, parameters_of
+from bench.gpu.tables import lines_of
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.plan.engine.reading import setup_of
@@ -62,6 +66,140 @@ OPT: dict[str, Any] = {
 }
 
 
+GEMMA2_2B: dict[str, Any] = {
+    "model_type": "gemma2",
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "vocab_size": 256000,
+}
+MIXTRAL_8X7B: dict[str, Any] = {
+    "model_type": "mixtral",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+QWEN_MOE: dict[str, Any] = {
+    "model_type": "qwen2_moe",
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "moe_intermediate_size": 1408,
+    "shared_expert_intermediate_size": 5632,
+    "num_experts": 60,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "vocab_size": 151936,
+}
+QWEN3_30B: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "mlp_only_layers": [],
+    "decoder_sparse_step": 1,
+}
+GPT_OSS_20B: dict[str, Any] = {
+    "model_type": "gpt_oss",
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 201088,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+}
+DEEPSEEK_V3: dict[str, Any] = {
+    "model_type": "deepseek_v3",
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "num_hidden_layers": 61,
+    "num_attention_heads": 128,
+    "n_shared_experts": 1,
+    "n_routed_experts": 256,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+QWEN3_VL_4B: dict[str, Any] = {
+    "model_type": "qwen3_vl",
+    "tie_word_embeddings": True,
+    "text_config": {
+        "model_type": "qwen3_vl_text",
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "max_position_embeddings": 262144,
+    },
+    "vision_config": {
+        "model_type": "qwen3_vl",
+        "depth": 24,
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "patch_size": 16,
+        "out_hidden_size": 2560,
+        "deepstack_visual_indexes": [5, 11, 17],
+    },
+}
+QWEN3_VL_30B: dict[str, Any] = {
+    "model_type": "qwen3_vl_moe",
+    "tie_word_embeddings": False,
+    "text_config": {**QWEN3_30B, "model_type": "qwen3_vl_moe_text"},
+    "vision_config": {
+        "depth": 27,
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "patch_size": 16,
+        "out_hidden_size": 2048,
+        "deepstack_visual_indexes": [8, 16, 24],
+    },
+}
+# As it is published: what is usual is left out.
+GEMMA3_4B: dict[str, Any] = {
+    "model_type": "gemma3",
+    "text_config": {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    },
+    "vision_config": {
+        "model_type": "siglip_vision_model",
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_hidden_layers": 27,
+        "image_size": 896,
+        "patch_size": 14,
+        "vision_use_head": False,
+    },
+}
+
+
+# Those of the second half were counted on PyTorch's meta device, too: AutoModel….from_config of transformers 5.17.
 @pytest.mark.parametrize(
     ("config", "parameters"),
     [
@@ -72,11 +210,98 @@ OPT: dict[str, Any] = {
         (PHI3_MINI, 3_821_079_552),
         (PYTHIA_1B, 1_011_781_632),
         (OPT, 125_239_296),
+        (GEMMA2_2B, 2_614_341_888),
+        (MIXTRAL_8X7B, 46_702_792_704),
+        (QWEN_MOE, 14_315_784_192),
+        (QWEN3_30B, 30_532_122_624),
+        (GPT_OSS_20B, 20_914_757_184),
+        (DEEPSEEK_V3, 671_026_404_352),
+        (QWEN3_VL_4B, 4_437_815_808),
+        (QWEN3_VL_30B, 31_070_754_032),
+        (GEMMA3_4B, 4_300_079_472),
     ],
-    ids=["gpt2", "gpt2-xl", "Qwen3-0.6B", "Qwen3-8B", "Phi-3-mini", "pythia-1b", "opt-125m"],
+    ids=[
+        *("gpt2", "gpt2-xl", "Qwen3-0.6B", "Qwen3-8B", "Phi-3-mini", "pythia-1b", "opt-125m"),
+        *("gemma-2-2b", "Mixtral-8x7B", "Qwen1.5-MoE-A2.7B", "Qwen3-30B-A3B", "gpt-oss-20b", "DeepSeek-V3"),
+        *("Qwen3-VL-4B", "Qwen3-VL-30B-A3B", "gemma-3-4b"),
+    ],
 )
 def test_parameters_are_those_of_the_published_model(config: dict[str, Any], parameters: int) -> None:
     assert from_hugging_face(config).parameters == parameters
+
+
+# Narrow models on an H200, by `python3 -m bench.gpu.inside.saved`.
+COUNTED = {each["name"]: each for each in lines_of(Path(__file__).parents[4] / "bench/gpu/results/later", "saved")}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_narrow_models_parameters_and_activations_are_those_that_were_counted(name: str) -> None:
+    record = COUNTED[name]
+    assert parameters_of(record) == record["parameters"]
+    assert {usage: expected_saved(record, usage) for usage in USAGES_COUNTED} == {
+        usage: pytest.approx(record[usage], rel=0.02) for usage in USAGES_COUNTED
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [(MIXTRAL_8X7B, 12.9), (QWEN_MOE, 2.7), (QWEN3_30B, 3.35), (DEEPSEEK_V3, 37.6), (QWEN3_VL_30B, 3.35)],
+    ids=["Mixtral-8x7B", "Qwen1.5-MoE-A2.7B", "Qwen3-30B-A3B", "DeepSeek-V3", "Qwen3-VL-30B-A3B"],
+)
+def test_a_token_of_text_goes_through_the_parameters_that_are_called_active(
+    config: dict[str, Any], billions: float
+) -> None:
+    assert from_hugging_face(config).passed == pytest.approx(billions * 1e9, rel=0.01)
+
+
+def test_only_some_layers_have_experts() -> None:
+    config = {**QWEN3_30B, "num_hidden_layers": 6, "mlp_only_layers": [3], "decoder_sparse_step": 2}
+    names = {tensor.name for module in from_hugging_face(config).modules for tensor in module}
+    assert {number for number in range(6) if f"layers.{number}.experts.down_proj" in names} == {1, 5}
+    assert "layers.3.gate_proj.weight" in names
+
+
+def test_a_mixture_is_trained_in_part_as_its_modules_are_named() -> None:
+    experts = 128 * 3 * 768 * 2048 * 48
+    assert model(QWEN3_30B, trainable=["experts"]).trained == experts
+    assert model(QWEN3_30B, trainable=["q_proj", "gate"]).trained == 48 * (2048 * 4096 + 128 * 2048)
+    assert model(QWEN3_30B, lora={"rank": 8}).trained == 48 * 8 * (2048 + 4096 + 2048 + 512)
+
+
+def test_how_experts_are_adapted_is_not_guessed() -> None:
+    with pytest.raises(UnknownModelError, match="how down_proj of experts are adapted is not known"):
+        model({**QWEN_MOE, "num_key_value_heads": 16}, lora={"rank": 8, "targets": ["q_proj", "down_proj"]})
+
+
+def test_the_language_model_alone_is_trained_where_a_tower_is_frozen() -> None:
+    text = from_hugging_face({**QWEN3_VL_4B["text_config"], "tie_word_embeddings": True}).parameters
+    frozen = model(QWEN3_VL_4B, trainable=["model.language_model.*"])
+    assert (frozen.trained, frozen.parameters) == (text, 4_437_815_808)
+    assert not frozen.trains_tower
+    assert not frozen.freezes_between
+    assert model(QWEN3_VL_4B).trains_tower
+
+
+def test_a_tower_that_is_not_known_has_what_the_declared_parameters_leave() -> None:
+    config = {"model_type": "llava", "text_config": QWEN3, "vision_config": {"model_type": "clip_vision_model"}}
+    with pytest.raises(UnknownModelError, match="what model_type 'llava' has beside its text_config"):
+        from_hugging_face(config)
+    assert from_hugging_face(config, 900_000_000).parameters == 900_000_000
+    with pytest.raises(UnknownModelError, match="fewer than those of fromConfig's text_config"):
+        from_hugging_face(config, 1000)
+
+
+def test_a_window_shorter_than_a_sample_is_a_mask_that_sdpa_keeps() -> None:
+    """Keys and values are repeated for each query then; flash attention needs neither."""
+    sizes = {**SMALL, "num_key_value_heads": 2, "head_dim": 64}
+    gemma = {"model_type": "gemma3_text", **sizes, "num_hidden_layers": 6, "sliding_window": 256}
+    longer, shorter = (kept({**gemma, "sliding_window": window}, attention="SDPA") for window in (2048, 256))
+    assert shorter - longer == 5 * (2 * 2 * (256 - 128) + 2 * 1024)
+    assert kept(gemma, attention="Flash") == longer
+
+
+def test_a_family_without_a_kernel_keeps_scores_unless_another_is_asked_for() -> None:
+    assert kept(GPT_OSS_20B) == kept(GPT_OSS_20B, attention="Eager") > kept(GPT_OSS_20B, attention="Flash")
 
 
 def test_the_api_names_every_family() -> None:
@@ -125,6 +350,8 @@ def test_activations_are_those_that_autograd_saved(family: str, name: str, width
 TINY: dict[str, Any] = {**SMALL, "num_hidden_layers": 3, "vocab_size": 64}
 WITHOUT = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0}
 TINY_GPT2: dict[str, Any] = {"n_embd": 256, "n_layer": 3, "n_head": 4, "n_positions": 1024, "vocab_size": 64, **WITHOUT}
+TINY_GROUPED = {**TINY, "num_key_value_heads": 2, "head_dim": 64}
+TINY_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 320}
 TINY_QWEN3 = {**TINY, "head_dim": 128, "tie_word_embeddings": True}
 PEAKS: tuple[tuple[str, dict[str, Any], str, bool, int], ...] = (
     ("llama", TINY, "Eager", False, 40_553_480),
@@ -134,6 +361,10 @@ PEAKS: tuple[tuple[str, dict[str, Any], str, bool, int], ...] = (
     ("gpt2", TINY_GPT2, "Eager", True, 16_046_600),
     ("gpt2", TINY_GPT2, "SDPA", False, 24_978_952),
     ("qwen3", TINY_QWEN3, "Eager", False, 53_185_544),
+    ("gemma2", TINY_GROUPED, "Eager", False, 54_333_960),
+    ("gemma3_text", TINY_GROUPED, "Eager", False, 52_799_496),
+    ("mixtral", {**TINY_GROUPED, **TINY_EXPERTS}, "Eager", False, 43_644_472),
+    ("gpt_oss", {**TINY_GROUPED, **TINY_EXPERTS, "intermediate_size": 256}, "Eager", False, 34_979_384),
     ("qwen3", TINY_QWEN3, "SDPA", False, 34_001_416),
     ("qwen3", TINY_QWEN3, "SDPA", True, 16_985_608),
 )
