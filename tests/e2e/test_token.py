@@ -30,11 +30,11 @@ def test_who_only_knows_the_uid_cannot_end_a_run(
     job = namespace.running("watched", 90)
     uid: str = job.body["metadata"]["uid"]
     first, second = (each["metadata"]["uid"] for each in namespace.pods("watched"))
-    cause = {"protocol": 2, "reason": "RankFailed", "signature": "a lie", "index": 1}
+    cause = {"protocol": 3, "reason": "RankFailed", "signature": "a lie", "index": 1}
     heartbeat: dict[str, Any] = {
-        "protocol": 2, "uid": uid, "attempt": 1, "round": 1, "index": 1, "pod": "watched-1-1", "podUid": second,
+        "protocol": 3, "uid": uid, "attempt": 1, "round": 1, "index": 1, "pod": "watched-1-1", "podUid": second,
         "node": "n", "phase": "Stopping", "cause": cause, "left": None, "addresses": [], "wait": False,
-        "transport": None, "world": None,
+        "knows": [1, 1], "stopSeconds": 0.0, "stepped": None, "stuck": None, "transport": None, "world": None,
     }  # fmt: skip
 
     def call(method: str, path: str, body: str, token: str = "") -> tuple[int, Any]:

@@ -7,7 +7,7 @@ import sys
 # Before all that takes time: to the first process of a container a signal that nothing handles does not happen, and a
 # pod that is deleted as its container starts would stay for its whole grace.
 TERMINATED = (
-    '{"protocol":2,"reason":"Terminated","signal":15,"signature":"stopped by SIGTERM from outside as it started"}'
+    '{"protocol":3,"reason":"Terminated","signal":15,"signature":"stopped by SIGTERM from outside as it started"}'
 )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import queue
 import signal
 import time
-from typing import Callable
+from typing import Callable, Iterable
 
 import dso_preflight
 from dso_cause import ending, exit_code
@@ -23,7 +24,6 @@ from dso_round import Round
 from dso_service import Service
 from dso_stuck import stuck
 from dso_symptom import WITHIN_PREFLIGHT
-from dso_world import of_pod
 
 KILL_AFTER_SECONDS = 3.0
 UNKILLABLE_AFTER_SECONDS = 10.0  # of SIGKILLs; the kernel takes some to free a rank's memory
@@ -46,6 +46,7 @@ class Agent:
         if named:
             self.pod.warn(named)
         self.terminated_by = 0
+        self.stopping = 0.0  # since when the round's processes are being ended
 
     @property
     def round(self) -> Round:
@@ -53,17 +54,12 @@ class Agent:
 
     def run(self) -> int:
         """The whole life; returns the code to exit with."""
-        cause: Cause | None = None
-        try:
-            self.prepare()
-            self.play()
-        except RunFailedError as failed:
-            cause = self.stop(failed.cause)
-        except Exception as error:
-            import traceback
-
-            traceback.print_exc()
-            cause = self.stop(self.launch.cause("AgentError", f"{type(error).__name__}: {error}"))
+        cause = self.caught(self.prepare) or self.caught(self.play)
+        while cause:
+            cause = self.stop(cause)
+            if cause:
+                break
+            cause = self.caught(self.play_again)
         self.pod.phase = "Finished"
         self.round.end()
         self.pod.write_message(cause)
@@ -71,6 +67,19 @@ class Agent:
         self.wait_until_released()
         self.round.clear()
         return exit_code(cause)
+
+    def caught(self, act: Callable[[], None]) -> Cause | None:
+        """Why the round ends; None where all ranks have ended with 0."""
+        try:
+            act()
+        except RunFailedError as failed:
+            return failed.cause
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()
+            return self.launch.cause("AgentError", f"{type(error).__name__}: {error}")
+        return None
 
     def prepare(self) -> None:
         """Serve, check what can be known before the ranks start, and register with the hub."""
@@ -96,29 +105,42 @@ class Agent:
 
     def play(self) -> None:
         """One round: returns when the gang has succeeded, and no rank is left here."""
-        launch = self.launch
-        self.wait(lambda: self.member.round == self.round.number, for_peers=True)
+        launch, current = self.launch, self.round
+        waits = not self.member.opened
+        self.wait(lambda: self.member.opened == current.number and not self.is_over, for_peers=waits)
+        first = current.number == launch.round
+        if not first:
+            self.pod.printer.say(self.hub.restarts.story if self.hub else f"round {current.number} begins")
+            write_message(b"")  # what the round before said is no longer why this pod would end
         if launch.launcher == "DeepSpeed":
             self.wait(lambda: not self.pod.probe or self.pod.probe.done)
             if self.pod.probe and self.pod.probe.missing:
                 raise RunFailedError(launch.cause("PodCheckFailed", self.pod.warnings[-1]))
-        self.round.watch.start()
+        current.watch.start()
         try:
-            if launch.preflight is not None:
+            if launch.preflight is not None and first:
                 self.measure_bandwidth()
-            self.round.start(self.round.specs)
+            current.start(current.specs)
         except OSError as error:
             raise self.cannot_start(error) from error
-        self.pod.phase = "Running"
-        self.wait(lambda: self.round.finished or self.member.finished)
-        if not self.round.finished:
+        self.pod.phase = self.member.current.phase = "Running"
+        self.wait(lambda: current.finished or self.member.finished)
+        if not current.finished:
             self.pod.phase = "Stopping"
             self.pod.printer.say("stopping, the program of rank 0's pod has ended with success")
             self.end_ranks(None)
-        self.round.watch.poll()
+        current.watch.poll()
         self.look()
         self.member.report("Finished")
         self.wait(lambda: self.member.finished)
+
+    def play_again(self) -> None:
+        """Another round, once nothing of the last one is left here."""
+        self.round.end()
+        self.round.clear()
+        self.round.shared_memory.clear()
+        self.pod.begin(self.member.round, time.monotonic() - self.stopping)
+        self.play()
 
     def cannot_start(self, error: OSError) -> RunFailedError:
         return RunFailedError(self.launch.cause("PodCheckFailed", f"{error.strerror}: {error.filename}"))
@@ -143,7 +165,7 @@ class Agent:
             result = sweep.result(done) if done is not None else None
             failed = next((child for child in children if child.code), None)
             if result:
-                current.bandwidth = result["busBandwidth"]
+                self.pod.bandwidth = result["busBandwidth"]
                 too_slow = sweep.below_minimum(result)
                 if too_slow:
                     if self.hub is None:
@@ -162,13 +184,23 @@ class Agent:
             sweep.end()
 
     def look(self) -> None:
-        """At what the ranks have reported of their worlds and engines."""
-        reports = self.round.hook.reports()
-        if reports is not None:
-            self.member.report_world(of_pod(reports))
+        """At what the ranks have reported of their worlds and engines, and whether they make steps."""
+        current, told = self.member.current, self.member.current.stepped
+        world = self.round.look()
+        if world is not None:
+            current.world = world
+        current.stepped = self.round.stepped
+        if current.stepped and not told:
+            # At once: whether a failure came before or after it decides what follows.
+            self.member.report(current.phase)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the hub has this round behind it, and prepares another one."""
+        return self.member.round > self.round.number
 
     def wait(self, condition: Callable[[], bool], for_peers: bool = False) -> None:
-        """Until the condition holds; raises RunFailedError for whatever ends the run before."""
+        """Until the condition holds; raises RunFailedError for whatever ends the round before."""
         while not condition():
             self.next_event(0.25)
             self.look()
@@ -177,13 +209,15 @@ class Agent:
             if self.terminated_by:
                 text = f"stopped by {signal.Signals(self.terminated_by).name} from outside"
                 raise RunFailedError(self.launch.cause("Terminated", text, signal=self.terminated_by))
+            if self.is_over and self.member.over:
+                raise RunFailedError(self.member.over)
             now = time.monotonic()
             outcome = self.round.outcome(now)
             if outcome:
                 raise RunFailedError(outcome)
             if for_peers:
                 self.check_start(now)
-            elif self.member.round is not None and now - self.member.contact > self.launch.fence:
+            elif self.member.opened and now - self.member.contact > self.launch.fence:
                 raise RunFailedError(self.hub_lost())
 
     def check_start(self, now: float) -> None:
@@ -226,51 +260,78 @@ class Agent:
 
     def rank_ended(self, child: Child) -> None:
         failure = self.round.rank_ended(child)
+        self.look()  # its last output may have shown a step
         if failure:
             self.member.report("Stopping", self.pod.complete(failure))
-        elif self.round.left and not self.member.left:
-            self.member.left = self.pod.complete(self.round.left)
+        elif self.round.left and not self.member.current.left:
+            self.member.current.left = self.pod.complete(self.round.left)
             if self.round.processes.running():
                 self.member.report("Running")
 
-    def stop(self, cause: Cause) -> Cause:
-        """Ends the ranks, reports to the hub, and returns the cause that the gang agreed on."""
+    def stop(self, cause: Cause) -> Cause | None:
+        """End the ranks, report to the hub, and return the cause that the gang ends with; None: there is another round.
+
+        A process that does not end leaves this pod no other round.
+        """
         self.pod.phase = "Stopping"
+        self.stopping = time.monotonic()
         cause = self.pod.complete(cause)
         self.round.watch.poll()
+        self.look()
         words = ending(cause) if cause["reason"] in ("RankFailed", "RankLeft") else cause["signature"]
         self.pod.printer.say(f"stopping, {cause['reason']}: {words}")
         self.pod.write_message(cause)  # early: we may be killed before the end
-        if not self.member.cause:
+        if not (self.member.cause or self.is_over):
             self.member.report("Stopping", cause)
         unkillable = self.end_ranks(cause)
-        until = time.monotonic() + (min(INSIST_SECONDS, 2.0) if self.terminated_by else INSIST_SECONDS)
+        if unkillable:
+            self.member.current.stuck = f"Pod {self.launch.pod} does not end: {unkillable}"
+            self.member.report("Stopping")
         # Rank 0's agent may be what is missing: then there is nobody to agree with.
         alone = cause["reason"] in ("PeerLost", "PeersMissing", "HostNotResolved")
+        until = time.monotonic() + self.patience()
         while not (self.member.cause or self.member.refused or alone) and time.monotonic() < until:
+            if self.is_over and not unkillable:
+                return None
             self.next_event(0.05)
         cause = self.member.cause or cause
         if unkillable:
-            cause = self.pod.stuck = {**cause, "stuck": f"Pod {self.launch.pod} does not end: {unkillable}"}
+            cause = self.pod.stuck = {**cause, "stuck": self.member.current.stuck}
+        if self.hub and self.hub.restarts.refused:
+            self.pod.printer.say(f"the ranks do not start again in their pods: {self.hub.restarts.refused}")
         return cause
 
+    def patience(self) -> float:
+        """How long to wait for the hub's word on the end of a round."""
+        if self.terminated_by:
+            return min(INSIST_SECONDS, 2.0)
+        # As long as the hub counts this pod as alive: it may have another round for it.
+        return (
+            max(INSIST_SECONDS, self.launch.fence) if self.launch.failure_policy["restartInPlace"] else INSIST_SECONDS
+        )
+
     def end_ranks(self, cause: Cause | None) -> str:
-        """SIGTERM, then SIGKILL; returns in words what even that does not end. A cause of None is success."""
+        """SIGTERM to the ranks, then SIGKILL to all that they have started; returns in words what even that leaves.
+
+        A cause of None is success.
+        """
         processes = self.round.processes
         processes.signal(signal.SIGTERM)
         # A termination leaves the ranks their grace, so that they can save; a failure has nothing to save.
         graceful = cause is None or cause["reason"] == "Terminated"
         patience = max(2.0, self.launch.grace - 5) if graceful else KILL_AFTER_SECONDS
         until = time.monotonic() + patience
-        while any(processes.groups()) and time.monotonic() < until + UNKILLABLE_AFTER_SECONDS:
-            if time.monotonic() > until:
+        while (left := self.pod.processes()) and time.monotonic() < until + UNKILLABLE_AFTER_SECONDS:
+            ranks = any(processes.groups())
+            if ranks and time.monotonic() > until:
                 self.pod.killed_after = patience if graceful else None
-                processes.signal(signal.SIGKILL)
+            # What the ranks have started has nothing to do without them.
+            if not ranks or time.monotonic() > until:
+                kill(left)
             self.next_event(0.05)
-        remaining = set(processes.groups())
-        if not remaining:
+        if not left:
             return ""
-        unkillable = stuck(remaining)
+        unkillable = stuck(left)
         self.pod.warn(unkillable)
         return unkillable
 
@@ -285,8 +346,14 @@ class Agent:
 
         Where another is the first, the container ends with this one.
         """
-        while self.pod.stuck and os.getpid() == 1 and any(self.round.processes.groups()):
+        while self.pod.stuck and os.getpid() == 1 and self.pod.processes():
             self.next_event(1.0)
+
+
+def kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def main() -> int:

@@ -44,9 +44,9 @@ def unwritable(text: str) -> str:
     return "" if os.access(place, os.W_OK | os.X_OK) else f"{place} is not writable by uid {os.getuid()}"
 
 
-def ending(cause: Cause) -> str:
-    """How a rank, or the program that starts ranks, ended, for the log."""
-    who = "the program" if cause["rank"] is None else f"rank {cause['rank']}"
+def ending(cause: Cause, where: str = "") -> str:
+    """How a rank, or the program that starts ranks, ended, for the log; `where` follows its name."""
+    who = ("the program" if cause["rank"] is None else f"rank {cause['rank']}") + where
     killed = cause["signal"] is not None
     how = f"was killed by signal {cause['signal']}" if killed else f"exited with code {cause['exitCode']}"
     return f"{who} {how}: {cause['signature']}" if cause["signature"] else f"{who} {how}"

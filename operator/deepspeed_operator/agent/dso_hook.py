@@ -85,6 +85,7 @@ class Reports:
         # Ray's actors form groups as their program divides them.
         self.divided = "RAY_RAYLET_PID" in os.environ or "RAY_NODE_ID" in os.environ
         self.written = 0
+        self.stepped = False
         self.group: str | None = None
 
     def write(self, **facts: Any) -> None:
@@ -132,6 +133,23 @@ class Reports:
             trains = facts["optimizer"] is not None
             certain = trains and not self.divided
             self.write(world=facts["world"], rank=0, group=self.group, certain=certain, engine=facts)
+            if trains:
+                self.watch_step(engine)
+
+    def watch_step(self, engine: Any) -> None:
+        """Tell of the first step: what fails before it fails again when it is started again."""
+        take = engine._take_model_step
+
+        def stepped(*arguments: Any, **named: Any) -> Any:
+            result = take(*arguments, **named)
+            if engine.__dict__.get("_take_model_step") is stepped:
+                del engine.__dict__["_take_model_step"]
+            if not self.stepped:
+                self.stepped = True
+                guarded(lambda: self.write(stepped=True))
+            return result
+
+        engine._take_model_step = stepped
 
 
 def first_of(c10d: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Rank 0's agent as the gang's hub: which pods are there, when their round opens, and who of them falls silent.
+"""Rank 0's agent as the gang's hub: which pods are there, when their rounds open and end, and who falls silent.
 
 The HTTP thread alone changes a hub: it handles one heartbeat after the other, so that two changes never meet, and
 nothing here needs a lock. The main thread only reads single attributes, and copies of what grows. Time is an argument.
@@ -6,11 +6,14 @@ nothing here needs a lock. The main thread only reads single attributes, and cop
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from dso_address import MOST, canonical, name_addresses, owners
 from dso_hubround import HubRound
 from dso_launch import PROTOCOL, Cause, LaunchDocument
+from dso_policy import judge
+from dso_restarts import Restarts
 
 MOST_REFUSED, REFUSED_SECONDS = 16, 30.0
 
@@ -18,11 +21,10 @@ MOST_REFUSED, REFUSED_SECONDS = 16, 30.0
 class Peer:
     """A pod of the gang, as its last heartbeat describes it."""
 
-    __slots__ = ("addresses", "informed", "node", "phase", "pod", "seen", "uid")
+    __slots__ = ("addresses", "informed", "node", "pod", "seen", "uid")
 
     def __init__(self, uid: str, pod: str, node: str) -> None:
         self.uid, self.pod, self.node = uid, pod, node
-        self.phase = ""
         self.seen = 0.0
         self.informed = False  # it knows how the round ends
         self.addresses: list[str] = []
@@ -34,9 +36,25 @@ class Hub:
         # Each agent judges for itself whether it reached rank 0; the second keeps the two verdicts apart.
         self.deadline = now + launch.deadline + 1
         self.peers: dict[int, Peer] = {}
-        self.round = HubRound(launch, self.name_peers)
+        self.round = HubRound(launch, launch.round, self.name_peers)
+        self.restarts = Restarts(launch)
+        self.cause: Cause | None = None  # why the attempt ends
         self.next_check = 0.0
         self.refusals: dict[str, tuple[str, float]] = {}  # by address, why and when
+
+    @property
+    def decided(self) -> bool:
+        """Whether the attempt ends."""
+        return self.round.finished or self.cause is not None
+
+    @property
+    def has_opened(self) -> bool:
+        """Whether a round has opened: from then on the gang is complete."""
+        return self.round.opened or self.round.number > self.launch.round
+
+    def stage(self) -> tuple[int, bool, bool]:
+        """What members are told at once when it changes."""
+        return self.round.number, self.round.opened, self.decided
 
     def missing(self) -> list[int]:
         return [index for index in range(self.launch.nodes) if index not in self.peers]
@@ -50,9 +68,13 @@ class Hub:
         peer = self.peers.get(index)
         if peer is None or peer.uid != body["podUid"]:
             peer = self.peers[index] = Peer(body["podUid"], body["pod"], body["node"])
-        peer.seen, peer.phase = now, body["phase"]
+        peer.seen = now
         peer.addresses = [each for each in body["addresses"][:MOST] if isinstance(each, str)]
-        self.round.take(index, body, now)
+        if body["round"] == self.round.number:
+            self.restarts.slowest_stop = max(self.restarts.slowest_stop, body["stopSeconds"])
+            self.round.take(index, body, now)
+        elif body["stuck"] and not (self.round.opened or self.decided):
+            self._give_up(body["stuck"])
         self._advance(now)
         return 200, self.reply()
 
@@ -66,7 +88,7 @@ class Hub:
         if not 0 <= index < launch.nodes:
             return f"index {index} of {launch.nodes} nodes"
         peer = self.peers.get(index)
-        if self.round.opened and peer and peer.uid != body["podUid"]:
+        if self.has_opened and peer and peer.uid != body["podUid"]:
             return f"the ranks run, with pod {peer.pod} uid {peer.uid} as index {index}"
         return ""
 
@@ -80,9 +102,13 @@ class Hub:
 
     def reply(self) -> dict[str, Any]:
         return {
-            "round": self.round.number if self.round.opened else None,
+            "round": self.round.number,
+            "opened": self.round.opened,
             "finished": self.round.finished,
-            "cause": self.round.cause,
+            "over": self.restarts.pending_cause,
+            "cause": self.cause,
+            "rounds": self.restarts.summary(),
+            "stepped": self.round.stepped,
             "registered": len(self.peers),
             "node": self.launch.node,
         }
@@ -98,47 +124,77 @@ class Hub:
 
     def is_news(self, body: dict[str, Any]) -> bool:
         """Whether the answer to this heartbeat would tell the member something that it does not know."""
-        return self.round.decided or (self.round.opened and body["round"] != self.round.number)
+        number, opened = self.round.number, self.round.opened
+        latest = number if opened else number - 1 if self.has_opened else 0
+        return self.decided or body["knows"] != [number, latest]
 
     def check(self, now: float) -> None:
         """What time alone decides."""
-        if now < self.next_check or self.round.decided:
+        if now < self.next_check or self.decided:
             return
         self.next_check = now + 0.25
-        if not self.round.opened:
+        if not self.has_opened:
             # A pod that registered and died is waited for like one that never came.
             quiet = now - 2 * self.launch.hold - 5
             self.peers = {index: peer for index, peer in self.peers.items() if peer.seen > quiet}
+            self.round.waiting.intersection_update(self.peers)
         self._advance(now)
-        if self.round.decided:
+        if self.decided:
             return
-        if self.round.opened:
+        if self.has_opened:
             self._check_silent(now)
         elif now > self.deadline:
             self.round.conclude(self._peers_missing())
+        self._advance(now)
 
     def _advance(self, now: float) -> None:
-        if self.round.decided:
+        current = self.round
+        if self.decided:
             return
-        if self.round.opened and self._have_succeeded():
-            self.round.finish()
-        elif self.round.suspect:
-            self.round.settle(now)
-        elif not self.round.opened and len(self.peers) == self.launch.nodes:
-            for peer in self.peers.values():
-                peer.seen = now
-            self.round.opened = True
+        if not current.cause:
+            if current.opened and self._have_succeeded():
+                current.finish()
+            elif current.suspect:
+                current.settle(now)
+            elif not current.opened and len(current.waiting) == self.launch.nodes and now >= self.restarts.begins_at:
+                self._open(now)
+        if current.cause:
+            self._judge(current, current.cause, now)
 
     def _have_succeeded(self) -> bool:
         """Whether the ranks of all pods that count have ended with 0."""
-        counting = [self.peers[0]] if self.launch.head_decides else self.peers.values()
-        return all(peer.phase == "Finished" for peer in counting)
+        done = self.round.done
+        return 0 in done if self.launch.head_decides else len(done) == self.launch.nodes
+
+    def _open(self, now: float) -> None:
+        if not self.has_opened:
+            for peer in self.peers.values():
+                peer.seen = now
+        self.round.opened_at = now
+        self.restarts.opened(self.round.number, now)
+
+    def _judge(self, ended: HubRound, cause: Cause, now: float) -> None:
+        """A round has ended: the gang has another one in the same pods, or the attempt ends."""
+        seconds = now - (now if ended.opened_at is None else ended.opened_at)
+        verdict = judge(self.restarts.policy, self.restarts.record, cause, ended.stepped, seconds)
+        if verdict.record is None:
+            self.restarts.refused = verdict.words
+            self.cause = cause
+            return
+        detect = now - (now if ended.failed_at is None else ended.failed_at)
+        self.restarts.decide(cause, verdict, now, detect, random.uniform(-1, 1))
+        self.round = HubRound(self.launch, ended.number + 1, self.name_peers)
+
+    def _give_up(self, stuck: str) -> None:
+        """A process of the round before does not end: no other round can open, and the attempt ends as that one did."""
+        self.restarts.refused = f"a process does not end: {stuck}"
+        self.cause = self.restarts.pending_cause
 
     def _check_silent(self, now: float) -> None:
         fence = self.launch.fence
         for index, peer in self.peers.items():
             # A member that has finished owes no more signs of life.
-            if peer.phase != "Finished" and now - peer.seen > fence:
+            if index not in self.round.done and now - peer.seen > fence:
                 text = f"no sign of life from pod {peer.pod} (host {self.launch.hosts[index]}) on node {peer.node}"
                 cause = self.launch.cause("PeerLost", f"{text} for {fence} s", index)
                 self.round.conclude({**cause, "pod": peer.pod, "node": peer.node})

@@ -13,12 +13,18 @@ from dso_world import RanksWorld
 class HubRound:
     """A round ends with one cause, or with success; what is reported later changes nothing."""
 
-    def __init__(self, launch: LaunchDocument, name_peers: Callable[[str], str]) -> None:
+    def __init__(self, launch: LaunchDocument, number: int, name_peers: Callable[[str], str]) -> None:
         self.launch = launch
-        self.number = launch.round
+        self.number = number
         self.name_peers = name_peers
-        self.opened = self.finished = False
+        # Pods in which nothing of an earlier round is left, and pods whose ranks have all ended with 0.
+        self.waiting: set[int] = set()
+        self.done: set[int] = set()
+        self.opened_at: float | None = None
+        self.finished = False
         self.cause: Cause | None = None
+        self.failed_at: float | None = None  # when the first failure was reported
+        self.stepped: bool | None = None  # whether a rank has made an optimizer step; None: nobody could see one
         # A failure that may only follow from another one, and until when the hub waits for that one's report.
         self.suspect: Cause | None = None
         self.settles = 0.0
@@ -27,11 +33,19 @@ class HubRound:
         self.world = RanksWorld(launch)
 
     @property
-    def decided(self) -> bool:
-        return self.finished or self.cause is not None
+    def opened(self) -> bool:
+        return self.opened_at is not None
 
     def take(self, index: int, body: dict[str, Any], now: float) -> None:
-        """What the heartbeat of this pod reports."""
+        """What the heartbeat of this pod reports of this round."""
+        if body["phase"] == "Waiting":
+            self.waiting.add(index)
+        if body["phase"] == "Finished":
+            self.done.add(index)
+        else:
+            self.done.discard(index)
+        if body["stepped"] is not None:
+            self.stepped = bool(self.stepped or body["stepped"])
         self.left = self.left or body["left"]
         if body["transport"]:
             self._take_transport(index, body["transport"])
@@ -39,6 +53,7 @@ class HubRound:
             self.world.take(index, body["world"])
         if not body["cause"] or self.cause:
             return
+        self.failed_at = now if self.failed_at is None else self.failed_at
         self._take_cause(index, body["cause"], now)
 
     def _take_cause(self, index: int, cause: Cause, now: float) -> None:
@@ -68,7 +83,7 @@ class HubRound:
             self.finished = True
 
     def conclude(self, cause: Cause) -> None:
-        self.cause = {**cause, "signature": self.name_peers(cause["signature"])[:300]}
+        self.cause = {**cause, "round": self.number, "signature": self.name_peers(cause["signature"])[:300]}
 
     def transport(self, over: bool, note: str) -> dict[str, Any]:
         """How the gang's ranks are connected: dso_transport.summary."""

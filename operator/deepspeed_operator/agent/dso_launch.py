@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, Mapping
 
-PROTOCOL = 2  # of all that agents write: docs/agent-protocol.md
+PROTOCOL = 3  # of all that agents write: docs/agent-protocol.md
 Cause = Mapping[str, Any]
 
 # Overridden only by `dsjob run` and tests, which run several agents on one machine.

@@ -18,24 +18,48 @@ RETRY_SECONDS = 0.5
 INSIST_SECONDS = 5.0
 
 
+class RoundReport:
+    """What this pod reports of one round. The next one has a report of its own: what comes late goes with the old one,
+    whose number tells the hub to leave it.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.phase = "Waiting"
+        self.failure: Cause | None = None  # this pod's
+        self.left: Cause | None = None  # the first rank of this pod that ended with 0
+        self.stepped: bool | None = None  # whether a rank has made an optimizer step; None: nobody could see one
+        self.stuck: str | None = None  # what keeps this pod from another round
+        self.transport: dict[str, Any] | None = None  # until the hub has it
+        self.world: dict[str, Any] | None = None  # likewise
+
+    def take_transport(self, report: dict[str, Any]) -> None:
+        """Goes with the next heartbeat."""
+        self.transport = report
+
+
 class Member(threading.Thread):
-    """What this pod reports goes with the next heartbeat; what the hub answers is kept here, and `wake` called."""
+    """What this pod reports goes with the next heartbeat; what the hub answers is kept here, and `wake` called.
+
+    Answers may come in another order than the hub gave them: its numbers only grow, and so do those here.
+    """
 
     def __init__(self, launch: LaunchDocument, wake: Callable[[], None]) -> None:
         super().__init__(name="member", daemon=True)
         self.launch = launch
         self.wake = wake
         # What goes to the hub.
-        self.phase = "Waiting"
-        self.failure: Cause | None = None  # this pod's
-        self.left: Cause | None = None  # the first rank of this pod that ended with 0
+        self.current = RoundReport(launch.round)
+        self.stop_seconds = 0.0  # that it took to end the round before
         self.own_addresses = own_addresses()
-        self.transport: dict[str, Any] | None = None  # until the hub has it
-        self.world: dict[str, Any] | None = None  # likewise
         # What comes from the hub.
-        self.round: int | None = None  # that it has opened
+        self.round = launch.round  # the one that it plays, or will open: whatever is before it is over
+        self.opened = 0  # the latest round that it has opened: 0 before the first
         self.finished = self.refused = False
-        self.cause: Cause | None = None  # why the round ends, for the whole gang
+        self.over: Cause | None = None  # why the round before it ended, while it has not opened
+        self.cause: Cause | None = None  # why the attempt ends, for the whole gang
+        self.rounds: dict[str, Any] | None = None  # the attempt's restarts, as the hub counts them
+        self.stepped: bool | None = None  # whether a rank of any pod has made a step in that round
         self.registered = 0
         self.hub_node: str | None = None
         self.contact = float("-inf")
@@ -50,16 +74,18 @@ class Member(threading.Thread):
 
     def report(self, phase: str, failure: Cause | None = None) -> None:
         """Tell the hub at once, beside the standing call; its answer arrives like any other."""
-        self.phase, self.failure = phase, failure or self.failure
+        self.current.phase, self.current.failure = phase, failure or self.current.failure
+        self._tell()
+
+    def begin(self, number: int, stop_seconds: float) -> RoundReport:
+        """Nothing of an earlier round is left in this pod: it waits for this one."""
+        self.stop_seconds = stop_seconds
+        self.current = RoundReport(number)
+        self._tell()
+        return self.current
+
+    def _tell(self) -> None:
         threading.Thread(target=self._insist, name="report", daemon=True).start()
-
-    def report_transport(self, report: dict[str, Any]) -> None:
-        """Goes with the next heartbeat."""
-        self.transport = report
-
-    def report_world(self, report: dict[str, Any]) -> None:
-        """Likewise."""
-        self.world = report
 
     def _insist(self) -> None:
         until = time.monotonic() + INSIST_SECONDS
@@ -68,7 +94,8 @@ class Member(threading.Thread):
 
     def _call(self, wait: bool) -> bool:
         launch, host, begun = self.launch, self.launch.hosts[0], time.monotonic()
-        heartbeat = self._heartbeat(wait)
+        current = self.current
+        heartbeat = self._heartbeat(current, wait)
         try:
             # An address that answered is kept: with a slow name server rank 0 would take this pod for gone between two
             # calls, and one that is down for a while must not end a training.
@@ -76,10 +103,10 @@ class Member(threading.Thread):
             status, answer = post(addresses, "/heartbeat", heartbeat, launch.token, launch.hold + 5)
             if status == 200:
                 self._accept(answer, addresses, begun)
-                if self.transport is heartbeat["transport"]:
-                    self.transport = None
-                if self.world is heartbeat["world"]:
-                    self.world = None
+                if current.transport is heartbeat["transport"]:
+                    current.transport = None
+                if current.world is heartbeat["world"]:
+                    current.world = None
             else:
                 self._refuse(answer)
         except socket.gaierror as error:
@@ -90,7 +117,7 @@ class Member(threading.Thread):
         else:
             if status == 200:
                 return True
-        if self.round is None:
+        if not self.opened:
             self.addresses = []  # another pod may have it by now
         return False
 
@@ -99,11 +126,13 @@ class Member(threading.Thread):
         # When it was asked, not when it was read: a pod that was frozen in between must find itself lost.
         self.contact = max(self.contact, begun)
         self.addresses, self.refused = addresses, False
-        if answer["round"] is not None and self.round is None:
-            self.round = answer["round"]
-            self.phase = "Running" if self.phase == "Waiting" else self.phase
         self.finished = self.finished or answer["finished"]
         self.cause = self.cause or answer["cause"]
+        if answer["round"] >= self.round:
+            self.rounds, self.stepped, self.over = answer["rounds"], answer["stepped"], answer["over"]
+            self.round = answer["round"]  # the last: what it means has arrived
+        if answer["opened"]:
+            self.opened = max(self.opened, answer["round"])
         self.wake()
 
     def _refuse(self, answer: dict[str, Any]) -> None:
@@ -111,7 +140,7 @@ class Member(threading.Thread):
         self.trouble, self.refused = ("PeersMissing", text), True
         self.wake()
 
-    def _heartbeat(self, wait: bool) -> dict[str, Any]:
+    def _heartbeat(self, current: RoundReport, wait: bool) -> dict[str, Any]:
         launch = self.launch
         return {
             "protocol": PROTOCOL,
@@ -121,15 +150,19 @@ class Member(threading.Thread):
             "pod": launch.pod,
             "podUid": launch.pod_uid,
             "node": launch.node,
-            "round": self.round,
-            # Before the world: who has finished has reported its world, with this heartbeat or an earlier one.
-            "phase": self.phase,
-            "cause": self.failure,
-            "left": self.left,
             "addresses": self.own_addresses,
             "wait": wait,
-            "transport": self.transport,
-            "world": self.world,
+            "knows": [self.round, self.opened],
+            "stopSeconds": self.stop_seconds,
+            "round": current.number,
+            # Before the world: who has finished has reported its world, with this heartbeat or an earlier one.
+            "phase": current.phase,
+            "cause": current.failure,
+            "left": current.left,
+            "stepped": current.stepped,
+            "stuck": current.stuck,
+            "transport": current.transport,
+            "world": current.world,
         }
 
 

@@ -95,6 +95,7 @@ class Output(threading.Thread):
             for key, _ in self.selector.select(0.5):
                 with self.printer.lock:
                     self._read(key.data)
+        self.selector.close()
 
     def drain(self, stream: Stream, finish: bool = False) -> None:
         """Read what the pipe holds now, without waiting for its end: a grandchild may keep it open for ever."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable
 
+from dso_descendants import descendants
 from dso_hub import Hub
 from dso_launch import PROTOCOL, Cause, LaunchDocument
 from dso_member import Member
@@ -27,12 +28,35 @@ class Pod:
         self.printer = Printer()
         self.member = Member(launch, wake)
         self.hub = Hub(launch, self.started) if launch.index == 0 else None
-        self.round = Round(launch, self.printer, self.member.report_transport)
+        self.round = self._round()
         self.probe: Probe | None = None
         self.phase = "Waiting"
+        self.bandwidth: int | None = None  # bytes a second, where a preflight has measured it
         self.warnings: list[str] = []
         self.killed_after: float | None = None  # seconds of grace after which ranks were killed
         self.stuck: Cause | None = None  # why the gang has ended where a process of this pod does not
+
+    def _round(self) -> Round:
+        """The round that the member reports of."""
+        current = self.member.current
+        return Round(self.launch, current.number, self.printer, current.take_transport)
+
+    def begin(self, number: int, stop_seconds: float) -> None:
+        """Nothing of the round before is left in this pod, which took so many seconds: wait for this one."""
+        self.phase = "Waiting"
+        self.member.begin(number, stop_seconds)
+        self.round = self._round()
+
+    @property
+    def rounds(self) -> dict[str, Any] | None:
+        """The attempt's rounds as the hub counts them; None before it has answered."""
+        return self.hub.restarts.summary() if self.hub else self.member.rounds
+
+    @property
+    def stepped(self) -> bool | None:
+        """Whether a rank of any pod has made a step in this round; None where nobody could see one."""
+        known = self.hub.round.stepped if self.hub else self.member.stepped
+        return known or self.round.stepped if known is not None else self.round.stepped
 
     @property
     def deepspeed(self) -> str | None:
@@ -43,16 +67,21 @@ class Pod:
         self.printer.say(f"warning: {text}")
 
     def complete(self, cause: Cause) -> Cause:
-        """The cause with the version of this pod's DeepSpeed, if it is this pod's."""
+        """The cause with the version of this pod's DeepSpeed, if it is this pod's, and the round that it ended."""
+        cause = {**cause, "round": self.round.number}
         return {**cause, "deepspeed": self.deepspeed} if cause["index"] == self.launch.index else cause
+
+    def processes(self) -> list[int]:
+        """What lives of the round: all below the agent, but for the search for DeepSpeed, which is the pod's."""
+        return descendants(without=[self.probe.process.pid] if self.probe and not self.probe.done else ())
 
     def transport(self) -> dict[str, Any] | None:
         """How the gang's ranks are connected; only the hub knows it."""
         if not self.hub:
             return None
-        over = self.round.steps.seen or self.phase == "Finished"
-        transport = self.hub.round.transport(over, self.round.watch.source.note)
-        return transport if self.round.bandwidth is None else {**transport, "busBandwidth": self.round.bandwidth}
+        over = self.round.stepped or self.phase == "Finished"
+        transport = self.hub.round.transport(bool(over), self.round.watch.source.note)
+        return transport if self.bandwidth is None else {**transport, "busBandwidth": self.bandwidth}
 
     def state(self) -> dict[str, Any]:
         """docs/agent-protocol.md lists it."""
@@ -63,6 +92,7 @@ class Pod:
             "uidDigest": launch.uid_digest,
             "attempt": launch.attempt,
             "round": self.round.number,
+            "rounds": self.rounds,
             "index": launch.index,
             "phase": self.phase,
             "deepspeed": self.deepspeed,
@@ -80,8 +110,13 @@ class Pod:
     def write_message(self, cause: Cause | None) -> None:
         """Write the termination message; a cause of None is success."""
         transport, measured = self.transport(), self.round.hook.measured()
-        more: dict[str, Any] = {}
-        if transport and (transport["links"] or self.round.bandwidth):
+        more: dict[str, Any] = {"stepped": self.stepped}
+        rounds = self.rounds
+        if rounds:
+            # What it says of the latest failure, the operator may have read meanwhile.
+            last = rounds["last"] and {name: said for name, said in rounds["last"].items() if name != "signature"}
+            more["rounds"] = {**rounds, "last": last}
+        if transport and (transport["links"] or self.bandwidth):
             more["transport"] = brief(transport)
         if measured:
             more["measured"] = measured

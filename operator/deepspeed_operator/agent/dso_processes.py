@@ -68,7 +68,10 @@ class Processes:
         return any(child.code is None for child in self.children)
 
     def groups(self) -> Iterator[int]:
-        """Process groups that still have a member: a launcher may be gone before its ranks are."""
+        """Process groups that still have a member: a launcher may be gone before its ranks are.
+
+        What has left them for a session of its own is among the agent's descendants.
+        """
         for child in self.children:
             try:
                 os.killpg(child.process.pid, 0)

@@ -6,6 +6,7 @@ import os
 import re
 from typing import Mapping
 
+from dso_descendants import MARK
 from dso_launch import HOSTFILE, LaunchDocument, expand
 
 # DeepSpeed's own command line, but for one thing: it exits 0 when the launcher below it was killed by a signal.
@@ -63,6 +64,7 @@ def environment(launch: LaunchDocument, number: int, local: int) -> dict[str, st
     master = {"MASTER_ADDR": launch.hosts[0], "MASTER_PORT": str(launch.master_port(number))}
     env = {
         **master,
+        MARK: str(number),
         "PYTHONUNBUFFERED": "1",
         "PYTHONFAULTHANDLER": "1",
         "OMP_NUM_THREADS": str(max(1, cpus() // launch.slots)),
@@ -85,7 +87,7 @@ def environment(launch: LaunchDocument, number: int, local: int) -> dict[str, st
             CROSS_RANK=node,
             CROSS_SIZE=nodes,
             TORCHELASTIC_RUN_ID=f"{launch.job}-{launch.attempt}",
-            TORCHELASTIC_RESTART_COUNT=str(launch.attempt - 1),
+            TORCHELASTIC_RESTART_COUNT=str(launch.attempt - 1 + number - launch.round),
             TORCHELASTIC_ERROR_FILE=error_file(launch, number, local),
         )
     return env

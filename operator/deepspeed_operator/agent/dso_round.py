@@ -13,9 +13,11 @@ from dso_launch import Cause, LaunchDocument
 from dso_output import Output, Printer
 from dso_processes import Child, Processes
 from dso_ranks import ProcessSpec, specs
+from dso_shm import SharedMemory
 from dso_steps import Steps
 from dso_symptom import SETTLE_SECONDS, is_secondary
 from dso_transport import ReportSource, TransportWatch
+from dso_world import of_pod
 
 
 class Round:
@@ -26,17 +28,22 @@ class Round:
     """
 
     def __init__(
-        self, launch: LaunchDocument, printer: Printer, transport_changed: Callable[[dict[str, Any]], None]
+        self,
+        launch: LaunchDocument,
+        number: int,
+        printer: Printer,
+        transport_changed: Callable[[dict[str, Any]], None],
     ) -> None:
         self.launch, self.printer = launch, printer
-        self.number = launch.round
+        self.number = number
+        self.shared_memory = SharedMemory()
         self.steps = Steps()
         self.watch = TransportWatch(ReportSource(os.environ), transport_changed)
         self.hook = HookDirectory(launch)
         self.specs = specs(launch, self.number, self.watch.source.environment)
         self.hook.install(self.specs)
         self.processes = self._processes()
-        self.bandwidth: int | None = None  # bytes a second, where a preflight has measured it
+        self.reported: bool | None = None  # by the hook: whether rank 0's engine has made a step; None without one
         # How it ends here. The log of the first process that failed, or left, is what the termination message shows.
         self.first: Child | None = None
         self.left: Cause | None = None  # the first rank that ended with 0
@@ -76,6 +83,23 @@ class Round:
         else:
             self.failure = cause
         return cause
+
+    @property
+    def stepped(self) -> bool | None:
+        """Whether a rank of this pod has made an optimizer step; None where that could not be seen here."""
+        return True if self.steps.seen else self.reported
+
+    def look(self) -> dict[str, Any] | None:
+        """At what the hook has reported since: this pod's part of the world, or None if that is nothing."""
+        reports = self.hook.reports()
+        if reports is None:
+            return None
+        pod = of_pod(reports)
+        if any(report.get("stepped") is True for report in reports):
+            self.reported = True
+        elif any(engine.get("optimizer") for engine in pod["engines"]):
+            self.reported = False
+        return pod
 
     @property
     def finished(self) -> bool:

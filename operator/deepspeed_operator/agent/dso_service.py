@@ -17,11 +17,12 @@ class Service:
     def __init__(self, pod: Pod) -> None:
         self.pod, self.hub = pod, pod.hub
         self.hold, self.token = pod.launch.hold, pod.launch.token
-        self.stage: tuple[bool, bool] | None = None  # of the hub's round, as it was last seen
+        self.stage: tuple[int, bool, bool] | None = None  # of the hub, as it was last seen
 
     def probed(self) -> Answer:
         phase = self.pod.phase
-        undecided = phase in ("Waiting", "Preflight")
+        # Before the first round nothing is wrong yet.
+        undecided = phase in ("Waiting", "Preflight") and self.pod.round.number == self.pod.launch.round
         return None if undecided else (200 if phase == "Running" else 503, {"phase": phase})
 
     def stranger(self, path: str, host: str) -> tuple[int, Any]:
@@ -56,5 +57,5 @@ class Service:
         if not self.hub:
             return False
         self.hub.check(now)
-        before, self.stage = self.stage, (self.hub.round.opened, self.hub.round.decided)
+        before, self.stage = self.stage, self.hub.stage()
         return before != self.stage

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from typing import Collection, Iterator
 
 MOST = 3
 
 
-def stuck(groups: Collection[int]) -> str:
-    """What still lives of these process groups, and where in the kernel it waits."""
-    members = list(_members(groups))
+def stuck(processes: Collection[int]) -> str:
+    """What still lives of these processes, and where in the kernel it waits."""
+    members = list(_living(processes))
     listed = "; ".join(f"process {pid} ({name}) is {state}{_place(pid)}" for pid, name, state in members[:MOST])
     more = f"; and {len(members) - MOST} more" if len(members) > MOST else ""
     return f"{listed}{more}: it holds its GPUs until the kernel lets it go or the node restarts"
 
 
-def _members(groups: Collection[int]) -> Iterator[tuple[int, str, str]]:
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+def _living(processes: Collection[int]) -> Iterator[tuple[int, str, str]]:
+    for pid in sorted(processes):
         before, _, after = _read(f"/proc/{pid}/stat").rpartition(")")
         fields = after.split()
-        if not fields or int(fields[2]) not in groups or fields[0] == "Z":
+        if not fields or fields[0] == "Z":
             continue
         state = "in uninterruptible sleep (state D)" if fields[0] == "D" else f"in state {fields[0]}"
         yield pid, before.partition("(")[2], state

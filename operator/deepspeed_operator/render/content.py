@@ -16,7 +16,7 @@ from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.render.network_variables import environment
 from deepspeed_operator.render.policy_document import failure_policy
 
-PROTOCOL: Final = 2  # docs/agent-protocol.md
+PROTOCOL: Final = 3  # docs/agent-protocol.md
 # An agent that hears nothing of the others for so long ends its ranks: after it, nothing of a lost pod still writes.
 FENCE_SECONDS: Final = 20
 _SHORT: Final = 80  # characters of a line

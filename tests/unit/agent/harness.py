@@ -23,10 +23,39 @@ CONFIG = {"train_micro_batch_size_per_gpu": 4}
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
 
 
+# What termination messages say of rounds where nothing was started again.
+NO_RESTARTS: dict[str, Any] = {
+    "number": 1,
+    "user": 0,
+    "infrastructure": 0,
+    "uncounted": 0,
+    "repeated": {"key": None, "count": 0},
+    "last": None,
+}
+
+
+def failure_policy(**fields: Any) -> dict[str, Any]:
+    """What a failure does: every one starts another round, as far as nothing in these fields says otherwise."""
+    return {
+        "restartInPlace": True,
+        "restarts": {"user": 3, "infrastructure": 20},
+        "repeated": {"key": None, "count": 0},
+        "backoff": {"baseSeconds": 0, "maxSeconds": 300, "healthySeconds": 600},
+        "rules": [rule(signals=[7, 9, 11], budget="infrastructure"), rule()],
+        **fields,
+    }
+
+
+def rule(**fields: Any) -> dict[str, Any]:
+    """A rule of a failure policy, which matches everything but for these fields."""
+    conditions: dict[str, Any] = dict.fromkeys(("reasons", "exitCodes", "signals", "pattern"))
+    return {**conditions, "action": "Restart", "budget": "user", "inPlace": True, **fields}
+
+
 def document(**fields: Any) -> dict[str, Any]:
     """A launch document, with these fields."""
     return {
-        "protocol": 2,
+        "protocol": 3,
         "job": "pretrain",
         "uid": "job-uid",
         "attempt": 1,
@@ -51,13 +80,7 @@ def document(**fields: Any) -> dict[str, Any]:
         "successPolicy": "AllPods",
         "terminationGraceSeconds": 30,
         "fenceSeconds": 20,
-        "failurePolicy": {
-            "restartInPlace": False,
-            "restarts": {"user": 0, "infrastructure": 0},
-            "repeated": {"key": None, "count": 0},
-            "backoff": {"baseSeconds": 10, "maxSeconds": 300, "healthySeconds": 600},
-            "rules": [],
-        },
+        "failurePolicy": failure_policy(restartInPlace=False),
         **fields,
     }
 
@@ -110,7 +133,7 @@ class Running:
     def wait_for_output(self, text: str) -> None:
         self.wait_for(lambda: text in self.output)
 
-    def wait_for(self, condition: Any, seconds: float = 10) -> None:
+    def wait_for(self, condition: Any, seconds: float = 30) -> None:
         until = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < until, f"not within {seconds} s; output so far: {self.output}"
@@ -127,7 +150,7 @@ class Running:
     def message(self) -> bytes:
         return self._message.read_bytes() if self._message.exists() else b""
 
-    def end(self, seconds: float = 20) -> Ended:
+    def end(self, seconds: float = 60) -> Ended:
         begun = time.monotonic()
         code = self.process.wait(seconds)
         return Ended(code, self.message, self.output, time.monotonic() - begun)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import AGENT, Gang, load
+from tests.unit.agent.harness import AGENT, NO_RESTARTS, Gang, load
 
 Make = Callable[..., Gang]
 
@@ -33,7 +33,7 @@ def test_exit_code_7_ends_every_pod_with_the_same_cause(gang: Make, failing: int
     assert [each.code for each in ended] == [7, 7, 7]
     assert ended[0].cause == ended[1].cause == ended[2].cause
     assert ended[0].cause == {
-        "protocol": 2,
+        "protocol": 3,
         "reason": "RankFailed",
         "rank": failing,
         "exitCode": 7,
@@ -44,6 +44,8 @@ def test_exit_code_7_ends_every_pod_with_the_same_cause(gang: Make, failing: int
         "node": f"node{failing}",
         "deepspeed": None,
         "round": 1,
+        "stepped": None,
+        "rounds": NO_RESTARTS,
     }
     assert ended[failing].log_tail == "last words\n"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import AGENT, PRINT_ENVIRONMENT, Gang, interpreters, load
+from tests.unit.agent.harness import AGENT, NO_RESTARTS, PRINT_ENVIRONMENT, Gang, interpreters, load
 
 Make = Callable[..., Gang]
 MEASURE = {"measure": True}
@@ -98,7 +98,8 @@ def test_a_sitecustomize_of_the_users_comes_instead(gang: Make, tmp_path: Path) 
     (ended,) = gang(script=TRAIN.format(stay=0), launch=MEASURE).run(PYTHONPATH=users)
     assert ended.code == 0, ended.output
     assert ended.output.count("the users") == 1, "the rank's process alone"
-    assert ended.cause == {"protocol": 2, "reason": "Completed", "round": 1, "deepspeed": None}
+    done = {"protocol": 3, "reason": "Completed", "round": 1, "deepspeed": None}
+    assert ended.cause == {**done, "stepped": None, "rounds": NO_RESTARTS}
 
 
 @pytest.fixture

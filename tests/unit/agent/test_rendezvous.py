@@ -144,9 +144,10 @@ def heartbeat(index: int, phase: str = "Waiting", **more: Any) -> dict[str, Any]
         "node": f"node{index}",
         "addresses": [],
     }
-    attempt: dict[str, Any] = {"protocol": 2, "uid": "job-uid", "attempt": 1, "index": index, **pod}
-    news = {"round": None if phase == "Waiting" else 1, "cause": None, "left": None, "transport": None, "world": None}
-    return {**attempt, "phase": phase, **news, **more}
+    attempt: dict[str, Any] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "index": index, **pod}
+    news = dict.fromkeys(("cause", "left", "stepped", "stuck", "transport", "world"))
+    known = [1, 0 if phase == "Waiting" else 1]
+    return {**attempt, "round": 1, "phase": phase, "knows": known, "stopSeconds": 0.0, **news, **more}
 
 
 def test_after_the_release_another_pod_of_the_same_index_is_refused() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from deepspeed_operator.delivery import agent_archive, without_words
 from deepspeed_operator.job.installation import AGENT_ROOM
-from tests.unit.agent.harness import AGENT, CONFIG, PRINT_ENVIRONMENT, TOKEN, Gang, interpreters
+from tests.unit.agent.harness import AGENT, CONFIG, NO_RESTARTS, PRINT_ENVIRONMENT, TOKEN, Gang, interpreters
 
 Make = Callable[..., Gang]
 
@@ -30,7 +30,8 @@ def test_two_pods_train_on_every_python_from_3_8(gang: Make, python: str) -> Non
 
 def test_success_leaves_only_the_short_message(gang: Make) -> None:
     (ended,) = gang().run()
-    assert ended.cause == {"protocol": 2, "reason": "Completed", "round": 1, "deepspeed": None}
+    done = {"protocol": 3, "reason": "Completed", "round": 1, "deepspeed": None}
+    assert ended.cause == {**done, "stepped": None, "rounds": NO_RESTARTS}
     assert b"\n" not in ended.message
 
 

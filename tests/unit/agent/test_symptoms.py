@@ -116,8 +116,8 @@ def test_this_machines_addresses_are_found_and_the_loopbacks_are_not() -> None:
 
 def test_the_hub_names_a_lost_pod_by_its_address() -> None:
     gang = hub.Hub(launch_of(2), 0.0)
-    body = {"protocol": 2, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Running"}
-    body |= dict.fromkeys(("transport", "cause", "left", "world"))
+    body = {"protocol": 3, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Waiting"}
+    body |= {**dict.fromkeys(("transport", "cause", "left", "stepped", "stuck", "world")), "stopSeconds": 0.0}
     for index in (0, 1):
         own: dict[str, object] = {"index": index, "pod": f"a-1-{index}", "podUid": f"p{index}", "node": f"n{index}"}
         own["addresses"] = [f"10.0.0.{index + 6}"]

@@ -107,14 +107,16 @@ def test_a_report_that_no_agent_makes_is_not_taken(gang: Make, report: Any) -> N
     first.wait_for(lambda: first.ask("/livez") == 200)
     pod: dict[str, Any] = {"index": 1, "pod": "p", "podUid": "u", "node": "n", "addresses": []}
     heartbeat: dict[str, Any] = {
-        "protocol": 2,
+        "protocol": 3,
         "uid": "job-uid",
         "attempt": 1,
-        "round": None,
+        "round": 1,
+        "knows": [1, 0],
+        "stopSeconds": 0.0,
         "phase": "Waiting",
         "wait": False,
     }
-    heartbeat |= {**pod, "cause": None, "left": None, "transport": report, "world": None}
+    heartbeat |= {**pod, **dict.fromkeys(("cause", "left", "stepped", "stuck", "world")), "transport": report}
     connection = http.client.HTTPConnection(made.hosts[0], made.port, timeout=3)
     authorization = {"Authorization": f"Bearer {TOKEN}"}
     connection.request("POST", "/heartbeat", json.dumps(heartbeat), authorization)

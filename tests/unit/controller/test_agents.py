@@ -15,7 +15,7 @@ from deepspeed_operator.reconcile.actions import ReadAgent
 from deepspeed_operator.reconcile.observe.observed import AgentReport
 from tests.unit.reconcile.simulation import job
 
-STATE = {"protocol": 2, "uidDigest": hashlib.sha256(b"job-1").hexdigest(), "attempt": 1, "deepspeed": "0.18.9"}
+STATE = {"protocol": 3, "uidDigest": hashlib.sha256(b"job-1").hexdigest(), "attempt": 1, "deepspeed": "0.18.9"}
 SAID = json.dumps({**STATE, "warnings": ["w" * 3000]}).encode()
 
 

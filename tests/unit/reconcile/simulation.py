@@ -325,5 +325,5 @@ class Simulation:
 
 def agent_says(index: int, rank: int | None, exit_code: int | None, reason: str = "RankFailed", **more: Any) -> str:
     """Write a termination message as the agent does, with a log tail."""
-    said = {"protocol": 2, "reason": reason, "index": index, "rank": rank, "exitCode": exit_code, **more}
+    said = {"protocol": 3, "reason": reason, "index": index, "rank": rank, "exitCode": exit_code, **more}
     return json.dumps(said) + "\nlast line of the log"

@@ -12,7 +12,7 @@ from deepspeed_operator.reconcile.observe.pods import PodView
 _LEFT: Final = "left with exit code 0 while the others trained"
 _NAMED: Final = frozenset(Signals)
 # That of this version's agents, and that of attempts which the version before has started.
-AgentProtocol = Literal[1, 2]
+AgentProtocol = Literal[2, 3]
 _Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 

@@ -259,11 +259,11 @@ def test_a_pod_that_vanishes_while_running_is_looked_for_once_and_fails_the_job(
 @pytest.mark.parametrize(
     "forged",
     [
-        '{"protocol": 2, "reason": ""}',
-        '{"protocol": 2, "reason": "A b"}',
-        '{"protocol": 2, "reason": "A", "rank": 1e400}',
-        '{"protocol": 2, "reason": "A", "exitCode": 99999999999999999999}',
-        '{"protocol": 3, "reason": "A"}',
+        '{"protocol": 3, "reason": ""}',
+        '{"protocol": 3, "reason": "A b"}',
+        '{"protocol": 3, "reason": "A", "rank": 1e400}',
+        '{"protocol": 3, "reason": "A", "exitCode": 99999999999999999999}',
+        '{"protocol": 4, "reason": "A"}',
         "[" * 5000,
         "null",
     ],
@@ -279,7 +279,7 @@ def test_a_termination_message_that_status_could_not_hold_is_taken_for_log(forge
 
 def test_the_last_words_of_an_attempt_that_an_earlier_operator_started_are_read() -> None:
     simulation = running(nodes=1)
-    simulation.end(0, 3, agent_says(0, 0, 3, protocol=1, generation=1, signature="no data"))
+    simulation.end(0, 3, agent_says(0, 0, 3, protocol=2, signature="no data"))
     simulation.settle()
     failure = simulation.job.status.failure
     assert failure is not None
@@ -301,7 +301,7 @@ def test_a_pod_that_cannot_end_fails_its_run_in_its_agents_words() -> None:
     assert simulation.pod(0).deleted_at is not None
 
 
-SUCCESS = '{"protocol":2,"reason":"Completed","round":1,"deepspeed":"0.19.8"}'
+SUCCESS = '{"protocol":3,"reason":"Completed","round":1,"deepspeed":"0.19.8"}'
 
 
 def test_a_pod_that_had_succeeded_before_it_was_deleted_has_succeeded() -> None:

@@ -11,7 +11,7 @@ from deepspeed_operator.reconcile.runtime.agent_answer import report_of
 from tests.unit.reconcile.simulation import Simulation, job
 
 STATE: dict[str, Any] = {
-    "protocol": 2,
+    "protocol": 3,
     "uidDigest": hashlib.sha256(b"job-1").hexdigest(),
     "attempt": 1,
     "deepspeed": "0.18.9",
@@ -28,7 +28,7 @@ def told(state: Any) -> Simulation:
     return simulation.train()
 
 
-@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize("protocol", [2, 3])
 def test_version_and_warnings_are_in_status_also_of_an_attempt_that_an_earlier_operator_started(protocol: int) -> None:
     simulation = told({**STATE, "protocol": protocol})
     assert simulation.run.deepspeed_version == "0.18.9"
@@ -39,7 +39,7 @@ def test_version_and_warnings_are_in_status_also_of_an_attempt_that_an_earlier_o
     "state",
     [
         *(None, [], "Running", {}),
-        *({**STATE, "attempt": 2}, {**STATE, "uidDigest": "0" * 64}, {**STATE, "protocol": 3}),
+        *({**STATE, "attempt": 2}, {**STATE, "uidDigest": "0" * 64}, {**STATE, "protocol": 4}),
     ],
 )
 def test_what_is_not_of_this_attempt_is_no_answer(state: Any) -> None:

@@ -1,0 +1,72 @@
+"""The attempt's restarts in place, as the hub counts them, decides on the next one, and puts it into words."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from dso_cause import ending
+from dso_launch import Cause, LaunchDocument
+from dso_policy import UNCOUNTED, FailurePolicy, Verdict, first_record
+
+SIGNATURE = 200  # characters
+
+
+class Restarts:
+    """A restart counts once its round has opened: until then the attempt may still end with the failure before it."""
+
+    def __init__(self, launch: LaunchDocument) -> None:
+        self.policy = FailurePolicy(launch.failure_policy)
+        self.record = first_record(self.policy)
+        self.number = launch.round  # of the latest round that has opened
+        self.last: dict[str, Any] | None = None  # the failure before it
+        self.begins_at = float("-inf")  # not before the pause is over
+        self.refused = ""  # why the attempt ends instead
+        self.story = ""  # of the latest restart, for the log
+        # Of the next restart, between its decision and its round.
+        self.pending: Verdict | None = None
+        self.pending_cause: Cause | None = None
+        self.decided_at = self.detect_seconds = self.slowest_stop = self.pause = 0.0
+
+    def decide(self, cause: Cause, verdict: Verdict, now: float, detect: float, jitter: float) -> None:
+        """There is to be another round after this cause, which took so many seconds to be known."""
+        assert verdict.record
+        self.pending, self.pending_cause = verdict, cause
+        self.pause = self.policy.pause(verdict.record.unhealthy, jitter)
+        self.decided_at, self.begins_at = now, now + self.pause
+        self.detect_seconds, self.slowest_stop = detect, 0.0
+
+    def opened(self, number: int, now: float) -> None:
+        """This round has opened."""
+        if not (self.pending and self.pending.record and self.pending_cause):
+            return  # the attempt's first round
+        cause = self.pending_cause
+        self.number, self.record = number, self.pending.record
+        known = {name: cause[name] for name in ("reason", "rank", "pod", "node", "exitCode", "signal")}
+        self.last = {"time": int(time.time()), **known, "signature": cause["signature"][:SIGNATURE]}
+        others = max(0.0, now - self.decided_at - max(self.slowest_stop, self.pause))
+        times = f"detected in {self.detect_seconds:.1f} s, stopped in {self.slowest_stop:.1f} s"
+        waited = f", paused until {self.pause:.0f} s were over" if self.pause > self.slowest_stop else ""
+        self.story = (
+            f"round {number} begins: {failure(cause)}; {self.pending.words}; {times}{waited}, barrier {others:.1f} s"
+        )
+        self.pending = self.pending_cause = None
+
+    def summary(self) -> dict[str, Any]:
+        """docs/agent-protocol.md lists it as `rounds`."""
+        counts = self.record.counts
+        return {
+            "number": self.number,
+            "user": counts["user"],
+            "infrastructure": counts["infrastructure"],
+            "uncounted": counts[UNCOUNTED],
+            "repeated": {"key": self.record.key, "count": self.record.alike},
+            "last": self.last,
+        }
+
+
+def failure(cause: Cause) -> str:
+    """Who failed and how, in words."""
+    if cause["exitCode"] is None and cause["signal"] is None:
+        return f"{cause['reason']} in pod {cause['pod']}: {cause['signature']}"
+    return ending(cause, f" in pod {cause['pod']}")

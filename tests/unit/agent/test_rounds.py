@@ -1,0 +1,307 @@
+"""A rank fails while the pods are well: the ranks of all pods start again where they are, without anybody's help."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.agent.harness import Ended, Gang, Running, failure_policy, rule
+
+Make = Callable[..., Gang]
+
+# Each start of a rank says so, and a step is seen of it: a failure after one is no lack of progress.
+# None goes on before all have started, so that no other's failure ends it before.
+START = """
+import os, signal, subprocess, sys, time
+rank, restarts = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+print(f"start {restarts} of rank {rank} at port {os.environ['MASTER_PORT']}", flush=True)
+print("step=3, skipped=0, lr=[0.1]", flush=True)
+open(f"started-{restarts}-{rank}", "w").close()
+while not all(os.path.exists(f"started-{restarts}-{each}") for each in range(int(os.environ["WORLD_SIZE"]))):
+    time.sleep(0.01)
+"""
+
+
+def restarting(gang: Make, script: str, nodes: int = 2, policy: dict[str, Any] | None = None, **more: Any) -> Gang:
+    launch = {"failurePolicy": failure_policy(**(policy or {})), **more.pop("launch", {})}
+    return gang(nodes=nodes, script=START + script, launch=launch, **more)
+
+
+def round_of(running: Running) -> int:
+    """The round that the pod plays or waits for; 0 before it answers."""
+    return running.get("/state")[1]["round"] if running.ask("/livez") else 0
+
+
+def starts(ended: Ended | Running) -> list[str]:
+    return re.findall(r"start (\d+ of rank \d+ at port \d+)", ended.output)
+
+
+@pytest.mark.parametrize(
+    ("failing", "end", "words"),
+    [
+        (0, "sys.exit(1)", "rank 0 in pod pretrain-1-0 exited with code 1"),
+        (
+            1,
+            "raise ValueError('loss is NaN')",
+            "rank 1 in pod pretrain-1-1 exited with code 1: ValueError: loss is NaN",
+        ),
+        (1, "os.kill(os.getpid(), 9)", "rank 1 in pod pretrain-1-1 was killed by signal 9"),
+        (0, "os.kill(os.getpid(), 11)", "rank 0 in pod pretrain-1-0 was killed by signal 11"),
+    ],
+)
+def test_ranks_start_again_in_the_same_pods_at_the_next_port(gang: Make, failing: int, end: str, words: str) -> None:
+    script = f"if restarts == 0:\n    if rank == {failing}:\n        {end}\n    time.sleep(60)"
+    ended = restarting(gang, script).run()
+    assert [(each.code, each.cause["reason"], each.cause["round"]) for each in ended] == [(0, "Completed", 2)] * 2
+    for rank, each in enumerate(ended):
+        assert starts(each) == [f"0 of rank {rank} at port 29500", f"1 of rank {rank} at port 29501"]
+    budget = "infrastructure" if "signal" in words else "user"
+    assert f"[deepspeed-operator] round 2 begins: {words}" in ended[0].output
+    assert f"; restart 1 of {20 if budget == 'infrastructure' else 3} ({budget}); detected in " in ended[0].output
+    rounds = ended[1].cause["rounds"]
+    assert (rounds["number"], rounds[budget], rounds["user"] + rounds["infrastructure"]) == (2, 1, 1)
+    last = rounds["last"]
+    assert (last["reason"], last["rank"], last["pod"]) == ("RankFailed", failing, f"pretrain-1-{failing}")
+
+
+def test_what_is_left_of_the_budget_is_all_there_is(gang: Make) -> None:
+    script = "raise ValueError(f'attempt at {restarts}')"
+    ended = restarting(gang, script, nodes=1, policy={"restarts": {"user": 2, "infrastructure": 20}}).run()[0]
+    assert (ended.code, ended.cause["signature"], ended.cause["round"]) == (1, "ValueError: attempt at 2", 3)
+    assert ended.cause["rounds"]["user"] == 2
+    assert ended.cause["rounds"]["last"]["time"] <= time.time()
+    assert "do not start again in their pods: no restart is left of 2 (user)" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        (
+            [rule(exitCodes=[9]), rule(exitCodes=[3], action="Fail"), rule()],
+            "a rule of the failure policy ends the run",
+        ),
+        ([rule(pattern="no (more|less) data", inPlace=False), rule()], "after RankFailed the pod is not used again"),
+    ],
+)
+def test_a_rule_may_leave_no_restart_in_place(gang: Make, rules: list[dict[str, Any]], words: str) -> None:
+    script = "print('no more data', flush=True); sys.exit(3)"
+    ended = restarting(gang, script, policy={"rules": rules}).run()
+    assert [(each.code, each.cause["round"], each.cause["rounds"]["number"]) for each in ended] == [(3, 1, 1)] * 2
+    assert words in ended[0].output
+
+
+def test_what_does_not_count_leaves_the_budget_as_it_is(gang: Make) -> None:
+    rules = [rule(signals=[9], action="RestartWithoutCounting", budget="infrastructure"), rule()]
+    policy = {"rules": rules, "restarts": {"user": 0, "infrastructure": 0}}
+    (ended,) = restarting(gang, "if restarts < 1: os.kill(os.getpid(), 9)", nodes=1, policy=policy).run()
+    assert ended.code == 0
+    counts = {name: ended.cause["rounds"][name] for name in ("number", "user", "infrastructure", "uncounted")}
+    assert counts == {"number": 2, "user": 0, "infrastructure": 0, "uncounted": 1}
+    assert "; a restart that does not count; " in ended.output
+
+
+def test_several_failures_at_once_are_one(gang: Make) -> None:
+    ended = restarting(gang, "if restarts == 0: sys.exit(10 + rank)", slots=2).run()
+    assert [(each.code, each.cause["rounds"]["user"]) for each in ended] == [(0, 1)] * 2
+
+
+def test_ranks_that_fail_while_they_are_stopped_change_nothing(gang: Make) -> None:
+    script = """
+if restarts == 0:
+    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), sys.exit(3)))
+    time.sleep(0.2)
+    if rank == 0:
+        sys.exit(7)
+    time.sleep(60)
+if restarts == 1 and rank == 1:
+    sys.exit(9)
+"""
+    ended = restarting(gang, script, nodes=3).run()
+    assert [(each.code, each.cause["rounds"]["user"], each.cause["round"]) for each in ended] == [(0, 2, 3)] * 3
+    stories = [line for line in ended[0].output.splitlines() if " begins: " in line]
+    assert ["exited with code 7" in stories[0], "exited with code 9" in stories[1], len(stories)] == [True, True, 2]
+
+
+def test_the_same_failure_without_a_step_between_ends_the_run(gang: Make) -> None:
+    script = START.replace("print('step", "#").replace('print("step', "#") + "os.kill(os.getpid(), 9)"
+    kept = {"key": None, "count": 0}
+    policy = failure_policy(repeated=kept)
+    (ended,) = gang(script=script, launch={"failurePolicy": policy}).run(DEEPSPEED_OPERATOR_NODE="")
+    assert (ended.code, ended.cause["round"]) == (137, 3)
+    assert "the same failure 3 times in a row, without a step between them" in ended.output
+    assert ended.cause["rounds"]["repeated"]["count"] == 2
+    kept = ended.cause["rounds"]["repeated"]
+    policy = failure_policy(repeated=kept)
+    (ended,) = gang(script=script, launch={"failurePolicy": policy}).run(DEEPSPEED_OPERATOR_NODE="")
+    assert ended.cause["round"] == 1
+
+
+def test_a_users_error_before_the_first_step_is_tried_twice(gang: Make) -> None:
+    script = START.replace('print("step', "#") + "import no_such_module"
+    (ended,) = gang(script=script, launch={"failurePolicy": failure_policy()}).run()
+    assert (ended.code, ended.cause["round"], ended.cause["stepped"]) == (1, 2, None)
+
+
+def test_a_second_failure_on_a_node_leaves_its_pod(gang: Make) -> None:
+    ended = restarting(gang, "if rank == 1: os.kill(os.getpid(), 9)").run()
+    assert [(each.code, each.cause["round"]) for each in ended] == [(137, 2)] * 2
+    assert "the second failure on node node1" in ended[0].output
+
+
+def test_readiness_follows_the_ranks_and_a_pause_comes_before_the_second_restart(gang: Make) -> None:
+    script = "if restarts < 2: sys.exit(1 + restarts)\ntime.sleep(60)"
+    backoff = {"baseSeconds": 3, "maxSeconds": 300, "healthySeconds": 600}
+    first, second = restarting(gang, script, policy={"backoff": backoff}).start_all()
+    second.wait_for(lambda: second.output.count("stopping, ") == 2)
+    first.wait_for(lambda: first.get("/state")[1]["phase"] == "Waiting")
+    assert [each.ask("/readyz") for each in (first, second)] == [503, 503]
+    state = first.get("/state")[1]
+    assert (state["round"], state["rounds"]["number"], state["rounds"]["user"]) == (3, 2, 1)
+    for each in (first, second):
+        each.wait_until_ready()
+    state = first.get("/state")[1]
+    assert (state["round"], state["rounds"]["number"], state["rounds"]["user"]) == (3, 3, 2)
+    assert "paused until 3 s were over" in first.output or "paused until 2 s were over" in first.output
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_sigterm_between_rounds(gang: Make, stopped: int) -> None:
+    script = "if rank == 1: sys.exit(1 + restarts)\ntime.sleep(60)"
+    backoff = {"baseSeconds": 300, "maxSeconds": 300, "healthySeconds": 600}
+    running = restarting(gang, script, policy={"backoff": backoff}).start_all()
+    running[0].wait_for(lambda: round_of(running[0]) == 3)
+    running[stopped].signal(signal.SIGTERM)
+    ended = [each.end() for each in running]
+    assert [(each.code, each.cause["reason"]) for each in ended] == [(143, "Terminated")] * 2
+    assert [(each.cause["index"], each.cause["rounds"]["user"]) for each in ended] == [(stopped, 1)] * 2
+
+
+def test_sigterm_while_ranks_are_stopped_for_another_round(gang: Make) -> None:
+    script = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif rank == 1: sys.exit(1)\ntime.sleep(60)"
+    running = restarting(gang, script).start_all()
+    running[0].wait_for_output("stopping, RankFailed")
+    running[0].signal(signal.SIGTERM)
+    ended = [each.end() for each in running]
+    assert [(each.code, each.cause["reason"]) for each in ended] == [(143, "Terminated")] * 2
+    assert all(len(starts(each)) == 1 for each in ended)
+
+
+def test_a_pod_that_vanishes_between_rounds_is_lost(gang: Make) -> None:
+    script = "if restarts < 2: sys.exit(1 + restarts)\ntime.sleep(60)"
+    policy = {"backoff": {"baseSeconds": 300, "maxSeconds": 300, "healthySeconds": 600}}
+    running = restarting(gang, script, policy=policy, launch={"fenceSeconds": 2}).start_all()
+    running[0].wait_for(lambda: round_of(running[0]) == 3)
+    running[1].signal(signal.SIGKILL)
+    assert running[0].end().cause["reason"] == "PeerLost"
+
+
+def test_what_a_rank_has_started_is_gone_before_the_next_round(gang: Make) -> None:
+    """Also what has left its session, changed its parent, and cleared its environment."""
+    script = """
+if restarts == 0:
+    hidden = "import os, sys; os.fork() and sys.exit(); os.setsid(); print('hidden', os.getpid(), flush=True)"
+    subprocess.run([sys.executable, "-c", hidden + "; os.execlp('sleep', 'sleep', '600')"], env={})
+    helper = subprocess.Popen(["sleep", "601"], start_new_session=True)
+    print("helper", helper.pid, flush=True)
+    time.sleep(0.3)
+    os.kill(os.getpid(), 9)
+time.sleep(60)
+"""
+    running = restarting(gang, script, nodes=1).start()
+    running.wait_for_output("start 1 of rank 0")
+    for name in ("hidden", "helper"):
+        assert not Path(f"/proc/{running.output.split(name)[1].split()[0]}").exists()
+
+
+def test_what_came_into_the_container_from_outside_is_left_alone(gang: Make) -> None:
+    made = restarting(gang, "if restarts == 0:\n    time.sleep(1.5); sys.exit(1)\ntime.sleep(60)", nodes=1)
+    running = made.start(wrapper=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))
+    running.wait_for_output("start 0 of rank 0")
+    first = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()[0]
+    environment = dict(each.split("=", 1) for each in Path(f"/proc/{first}/environ").read_text().split("\0") if each)
+    enter = ["nsenter", "-t", first, "-p", "sh", "-c", "setsid sleep 602 >/dev/null 2>&1 & echo $!"]
+    subprocess.run(enter, env=environment, check=True, capture_output=True)
+    running.wait_for_output("start 1 of rank 0")
+    assert subprocess.run(["pgrep", "-f", "^sleep 602$"], capture_output=True, check=False).stdout
+
+
+def test_files_that_a_round_left_in_shared_memory_go_and_anothers_stay(gang: Make, tmp_path: Path) -> None:
+    own, others = f"dsj-test-own-{os.getpid()}", f"dsj-test-others-{os.getpid()}"
+    before, directory = Path("/dev/shm", others + "-before"), Path("/dev/shm", others + "-directory")
+    before.write_text("before")
+    script = f"""
+if restarts == 0:
+    open("/dev/shm/{own}", "w").write("left behind")
+    os.makedirs("/dev/shm/{directory.name}/checkpoint", exist_ok=True)
+    while not os.path.exists("/dev/shm/{others}"):
+        time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+print("left:", sorted(name for name in os.listdir("/dev/shm") if name.startswith("dsj-test")), flush=True)
+"""
+    try:
+        running = restarting(gang, script, nodes=1).start()
+        running.wait_for_output("start 0 of rank 0")
+        with Path("/dev/shm", others).open("w"):
+            ended = running.end()
+        assert f"left: {sorted([others, before.name, directory.name])}" in ended.output
+    finally:
+        for path in (before, Path("/dev/shm", others), Path("/dev/shm", own)):
+            path.unlink(missing_ok=True)
+        for path in (directory / "checkpoint", directory):
+            path.rmdir()
+
+
+def test_twenty_restarts_leave_nothing_behind(gang: Make) -> None:
+    rounds = 20
+    script = f"""
+import mmap, tempfile
+with open(f"/dev/shm/dsj-rounds-{{os.getpid()}}", "w+b") as file:
+    file.truncate(1 << 20)
+    mapped = mmap.mmap(file.fileno(), 1 << 20)
+subprocess.Popen(["sleep", "603"], start_new_session=True)
+if restarts == {rounds}:
+    time.sleep(60)
+if rank == 1:
+    time.sleep(0.1)
+    sys.exit(1)
+time.sleep(60)
+"""
+    policy = {"restarts": {"user": 100, "infrastructure": 0}}
+    running = restarting(gang, script, policy=policy).start_all()
+    seen: dict[int, list[tuple[int, int, int, int]]] = {}
+
+    def look() -> bool:
+        state = running[0].get("/state")[1]
+        if state["phase"] == "Running" and len(list(Path("/dev/shm").glob("dsj-rounds-*"))) == 2:
+            seen[state["round"]] = [usage(each.process.pid) for each in running]
+        return state["round"] == rounds + 1 and state["round"] in seen
+
+    try:
+        running[0].wait_until_ready()
+        running[0].wait_for(look, 180)
+    finally:
+        for path in Path("/dev/shm").glob("dsj-rounds-*"):
+            path.unlink()
+    for index in range(2):
+        files, threads, memory, below = zip(*(usages[index] for usages in seen.values()), strict=True)
+        assert below[-1] == 2, "the rank and what it has started"
+        assert files[-1] <= files[0] + 1
+        assert threads[-1] <= threads[0] + 1
+        assert memory[-1] - memory[0] < 3000, "KiB"
+
+
+def usage(pid: int) -> tuple[int, int, int, int]:
+    """Open files, threads, KiB of memory and the number of processes below."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    threads, memory = (int(status.split(name)[1].split()[0]) for name in ("Threads:", "VmRSS:"))
+    children = [each for task in Path(f"/proc/{pid}/task").glob("*/children") for each in task.read_text().split()]
+    for child in list(children):
+        for task in Path(f"/proc/{child}/task").glob("*/children"):
+            children += task.read_text().split()
+    return len(list(Path(f"/proc/{pid}/fd").iterdir())), threads, memory, len(children)
