@@ -240,6 +240,7 @@ CHANGES: dict[str, Any] = {
     "sharedMemory": 1024,
     "parallelism": {"tensor": 2},
     "successPolicy": "AllPods",
+    "failurePolicy": {"maxRestarts": 7},
     "lifecycle": None,
 }
 NEVER_CHANGES = "spec.managedBy: cannot change"

@@ -30,7 +30,8 @@ def budget(namespace: Namespace, job: str, **limit: int | str) -> Json:
         status = namespace.cluster.api.request("GET", f"{path}/{job}").get("status", {})
         return status if status.get("currentHealthy") == 2 else None
 
-    return eventually(counted, lambda: json.dumps(namespace.cluster.api.request("GET", f"{path}/{job}")), 60)
+    # Kubernetes looks for a new kind of owner no more than twice a minute, and later each time.
+    return eventually(counted, lambda: json.dumps(namespace.cluster.api.request("GET", f"{path}/{job}")), 240)
 
 
 def evict(namespace: Namespace, pod: str) -> None:

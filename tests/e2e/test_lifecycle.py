@@ -231,8 +231,13 @@ def test_the_heads_success_is_the_runs_where_it_decides(namespace: Namespace, pl
     namespace.apply(ranks("head", plain, "0:sleep=2", "0:exit=0", FOREVER, successPolicy="Head"))
     job = namespace.completed("head")
     assert "Pod 0, which decides (spec.successPolicy), ended with success" in job.message("Complete")
-    phases = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in namespace.pods("head")}
-    assert phases == {"head-1-0": "Succeeded", "head-1-1": "Succeeded"}
+
+    def phases() -> dict[str, str]:
+        return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in namespace.pods("head")}
+
+    # The agents' word is there before their pods have ended for the kubelets.
+    both = {"head-1-0": "Succeeded", "head-1-1": "Succeeded"}
+    eventually(lambda: phases() == both, lambda: str(phases()), 30)
 
 
 def test_a_worker_that_fails_before_the_head_has_ended_fails_the_run(namespace: Namespace, plain: str) -> None:
