@@ -7,9 +7,11 @@ from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.markers import Timestamp
+from deepspeed_operator.api.restarts import Restarts
 
 MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
 MAX_ATTEMPTS = 10
+MAX_CAUSE = 1024
 
 
 def legible(length: int) -> BeforeValidator:
@@ -25,6 +27,7 @@ class Phase(StrEnum):
     STARTING = "Starting"
     REFUSED = "Refused"
     RUNNING = "Running"
+    BACKING_OFF = "BackingOff"
     STOPPING = "Stopping"
     SUSPENDED = "Suspended"
     ENDED = "Ended"
@@ -45,7 +48,8 @@ class AttemptStatus(ApiModel):
     number: int = Field(description="Grows over all runs of the job, from 1.")
     phase: Phase = Field(
         description="Starting: its pods are made, or wait for something. Refused: the API server refused one of them, "
-        "and none is kept until the next try. Running: all ranks run. Stopping: its pods were told to end. Suspended: "
+        "and none is kept until the next try. Running: all ranks run. BackingOff: it has failed, and another attempt "
+        "follows at nextTime. Stopping: its pods were told to end. Suspended: "
         "none is left. Ended: it has its result.",
     )
     start_time: Timestamp = Field(description="When the attempt began.")
@@ -57,6 +61,18 @@ class AttemptStatus(ApiModel):
     running_time: Timestamp | None = Field(
         default=None,
         description="When all of its ranks were first seen to run.",
+    )
+    round: int = Field(
+        default=1, ge=1, description="Which start of the ranks in these pods is the latest that is known, from 1."
+    )
+    restarts: Restarts | None = Field(
+        default=None, description="How often the ranks have started again in these pods. Absent: never."
+    )
+    restarts_left: Restarts | None = Field(
+        default=None, description="What was left of each budget when the attempt began, for restarts in these pods."
+    )
+    next_time: Timestamp | None = Field(
+        default=None, description="When the next attempt begins. Absent unless the phase is BackingOff."
     )
     obstacle: Obstacle | None = Field(
         default=None, description="What keeps it from running. Absent where nothing is known to."
@@ -76,6 +92,8 @@ class EndedAttempt(ApiModel):
     """An attempt that has ended."""
 
     number: int = Field(description="Its number.")
+    nodes: int | None = Field(default=None, description="How many pods it had.")
+    rounds: int | None = Field(default=None, description="How often its ranks were started.")
     run_id: str = Field(default="", max_length=64, description="The run that it was an attempt at.")
     start_time: Timestamp = Field(description="When it began.")
     running_time: Timestamp | None = Field(
@@ -98,4 +116,7 @@ class EndedAttempt(ApiModel):
     killed_after_seconds: int | None = Field(
         default=None,
         description="Seconds after SIGTERM at which ranks were ended by SIGKILL. Absent where all had ended by then.",
+    )
+    message: Annotated[str, legible(MAX_CAUSE)] | None = Field(
+        default=None, max_length=MAX_CAUSE, description="The cause in words."
     )

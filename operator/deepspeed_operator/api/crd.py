@@ -15,6 +15,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "State", "type": "string", "jsonPath": ".status.state"},
     {"name": "Nodes", "type": "integer", "jsonPath": ".spec.nodes"},
     {"name": "Ready", "type": "integer", "jsonPath": ".status.workers.ready"},
+    {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
     {"name": "Warnings", "type": "integer", "jsonPath": ".status.warnings"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Attempt", "type": "integer", "jsonPath": ".status.attempt.number", "priority": 1},

@@ -10,6 +10,7 @@ from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
 from deepspeed_operator.api.plan_status import PlanStatus
+from deepspeed_operator.api.restarts import RecentRestarts, RepeatedFailure, Restarts
 from deepspeed_operator.api.transport import Transport
 
 MAX_FINDINGS = 50
@@ -21,6 +22,7 @@ class State(StrEnum):
     INVALID = "Invalid"
     STARTING = "Starting"
     RUNNING = "Running"
+    RESTARTING = "Restarting"
     SUSPENDING = "Suspending"
     SUSPENDED = "Suspended"
     COMPLETE = "Complete"
@@ -131,6 +133,18 @@ class Run(ApiModel):
         default=None,
         description="spec.lifecycle.activeDeadlineSeconds as it was when the run was accepted.",
     )
+    restarts: Restarts | None = Field(
+        default=None,
+        description="How often its ranks have started again until the current attempt began. Absent: never.",
+    )
+    recent_restarts: RecentRestarts | None = Field(
+        default=None, description="Those that count against spec.failurePolicy.maxInfrastructureRestarts."
+    )
+    repeated: RepeatedFailure | None = Field(
+        default=None,
+        description="The failure that came last, where the ranks took no step since the one before: three of one kind "
+        "in a row end the run, and two of the user's program.",
+    )
     world: World = Field(description="The ranks of the run.")
     batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")
     deepspeed_version: str | None = Field(
@@ -219,6 +233,9 @@ class DeepSpeedJobStatus(ApiModel):
     oldest_config_map: int | None = Field(
         default=None,
         description="Number of the earliest attempt whose ConfigMap may still be there. Absent: the first.",
+    )
+    restarts: int | None = Field(
+        default=None, description="How often the ranks of the run have started again, in their pods or in new ones."
     )
     workers: Workers | None = Field(default=None, description="Pods of the current attempt.")
     failure: Failure | None = Field(default=None, description="Why the run failed.")

@@ -29,12 +29,17 @@ class Budget(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailureCause:
-    """What the rules look at. `signature`: the words of whoever failed first, without names of pods and nodes."""
+    """What the rules look at.
+
+    `signature`: the words of whoever failed first. `held_up_by`: the reason, of the user's, for which ranks did not
+    start in time, by which the defaults judge instead; None where it is another or none.
+    """
 
     reason: str
     exit_code: int | None = None
     signal: int | None = None
     signature: str = ""
+    held_up_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +120,21 @@ def rules_of(spec: DeepSpeedJobSpec) -> list[Rule]:
     Each of the job's counts against the budget that the default would, and keeps the pods where it would.
     """
     policy = policy_of(spec)
-    own = [each.narrowed(rule) for rule in policy.rules for each in kinds_of_failures(policy)]
-    return [*(rule for rule in own if rule is not None), *default_rules(policy)]
+    return [*_own_rules(policy), *default_rules(policy)]
+
+
+def rule_for(cause: FailureCause, policy: FailurePolicy) -> Rule:
+    """Return the rule that decides about a cause, its category with it, as far as that is known."""
+    own = next((rule for rule in _own_rules(policy) if rule.matches(cause)), None)
+    if own is not None:
+        return own
+    by_default = cause if cause.held_up_by is None else replace(cause, reason=cause.held_up_by)
+    return next(rule for rule in kinds_of_failures(policy) if rule.matches(by_default))
+
+
+def _own_rules(policy: FailurePolicy) -> list[Rule]:
+    own = (each.narrowed(rule) for rule in policy.rules for each in kinds_of_failures(policy))
+    return [rule for rule in own if rule is not None]
 
 
 def policy_of(spec: DeepSpeedJobSpec) -> FailurePolicy:

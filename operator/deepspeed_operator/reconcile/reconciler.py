@@ -8,6 +8,7 @@ from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered, meanwhile, together_with
+from deepspeed_operator.reconcile.phases.backing_off import back_off, failed_before
 from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_run, refused
 from deepspeed_operator.reconcile.phases.ending import keep_result
 from deepspeed_operator.reconcile.phases.running import continue_attempt
@@ -43,7 +44,8 @@ def _decide(observed: Observed, installation: Installation) -> Outcome:
 def _about_run(observed: Observed, installation: Installation) -> Outcome:
     """Decide about a job with a run that was accepted."""
     job, number, nodes = observed.job, observed.attempt.number, observed.run.world.nodes
-    gang = Gang.of(observed.pods, job=job.metadata.name, uid=job.metadata.uid, attempt=number, nodes=nodes)
+    name, uid, keeps = job.metadata.name, job.metadata.uid, failed_before(job.status)
+    gang = Gang.of(observed.pods, job=name, uid=uid, attempt=number, nodes=nodes, keeps=keeps)
     return (_judge_next if observed.asks_for_another_run else _advance)(observed, gang, installation)
 
 
@@ -73,6 +75,8 @@ def _advance(observed: Observed, gang: Gang, installation: Installation) -> Outc
     match observed.attempt.phase:
         case Phase.STARTING | Phase.REFUSED | Phase.RUNNING:
             return continue_attempt(observed, gang, installation)
+        case Phase.BACKING_OFF:
+            return back_off(observed, gang)
         case Phase.STOPPING | Phase.SUSPENDED:
             return suspend_attempt(observed, gang)
         case Phase.ENDED:

@@ -59,7 +59,7 @@ def launch_document(
         "successPolicy": spec.success_policy.value,
         "terminationGraceSeconds": _grace_seconds(spec),
         "fenceSeconds": FENCE_SECONDS,
-        "failurePolicy": failure_policy(job),
+        "failurePolicy": failure_policy(job, attempt),
     }
     return _written(document) + "\n"
 

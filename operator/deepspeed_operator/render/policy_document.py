@@ -5,20 +5,29 @@ from typing import Final, TypeVar
 
 from deepspeed_operator.api.failure_policy import MAX_BACKOFF_SECONDS
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.restarts import RepeatedFailure, Restarts
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.job.failure_rules import Rule, budgets_of, policy_of, rules_of
+from deepspeed_operator.job.failure_rules import Budget, Rule, budgets_of, policy_of, rules_of
 
 Each = TypeVar("Each", str, int)
 HEALTHY_SECONDS: Final = 600  # ranks that have run for so long have recovered: the next restart does not wait
 
 
-def failure_policy(job: DeepSpeedJob) -> Json:
-    """Return by what the agents start the ranks again in their pods, and how often."""
-    policy = policy_of(job.spec)
+def failure_policy(job: DeepSpeedJob, attempt: int) -> Json:
+    """Return by what the agents of this attempt start the ranks again in their pods, and how often.
+
+    What is left of the budgets is in status; all of them for an attempt that is not recorded there.
+    """
+    policy, status = policy_of(job.spec), job.status
+    left = {budget.value: limit for budget, limit in budgets_of(policy).items()}
+    repeated = RepeatedFailure()
+    if status.run is not None and status.attempt is not None and status.attempt.number == attempt:
+        known = status.attempt.restarts_left or Restarts()
+        left, repeated = known.model_dump(include=set(Budget)), status.run.repeated or repeated
     return {
         "restartInPlace": policy.restart_in_place,
-        "restarts": {budget.value: left for budget, left in budgets_of(policy).items()},
-        "repeated": {"key": None, "count": 0},
+        "restarts": left,
+        "repeated": {"key": repeated.key, "count": repeated.count},
         "backoff": {
             "baseSeconds": policy.backoff_seconds,
             "maxSeconds": MAX_BACKOFF_SECONDS,

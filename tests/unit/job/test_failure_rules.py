@@ -89,7 +89,7 @@ def test_a_reason_counts_as_its_category_says() -> None:
 
 def test_the_agents_get_the_same_rules_and_the_last_matches_everything() -> None:
     made = job(failurePolicy={"rules": [{"categories": ["User"], "action": "Fail"}], "backoffSeconds": 5})
-    document = failure_policy(made)
+    document = failure_policy(made, 1)
     assert [rule["action"] for rule in document["rules"]] == [rule.action for rule in rules_of(made.spec)]
     selectors = ("reasons", "exitCodes", "signals", "pattern")
     assert [document["rules"][-1][name] for name in selectors] == [None] * len(selectors)
@@ -104,6 +104,6 @@ def test_the_largest_policy_leaves_room_in_a_config_map() -> None:
         "messagePattern": "x" * 256,
         "action": "Fail",
     }
-    policy = failure_policy(job(failurePolicy={"rules": [rule] * 20}))
+    policy = failure_policy(job(failurePolicy={"rules": [rule] * 20}), 1)
     assert len(f"{policy}") < 256 * 1024
     assert FailurePolicy().rules == []

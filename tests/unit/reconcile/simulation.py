@@ -70,8 +70,13 @@ def sent(value: Sent) -> Sent:
     return pickle.loads(pickle.dumps(value))
 
 
+FIRST_FAILURE_ENDS_IT = {"maxInfrastructureRestarts": 0}
+
+
 def job(**spec: Any) -> DeepSpeedJob:
-    given: dict[str, Any] = {"nodes": 2, "training": {"script": "train.py"}, "dsConfig": CONFIG, **spec}
+    """A job that its first failure ends, unless its failurePolicy says otherwise."""
+    program = {"nodes": 2, "training": {"script": "train.py"}, "dsConfig": CONFIG}
+    given: dict[str, Any] = {**program, "failurePolicy": FIRST_FAILURE_ENDS_IT, **spec}
     return DeepSpeedJob.model_validate(
         {
             "metadata": {"name": "pretrain", "namespace": "ml", "uid": "job-1", "generation": 1},

@@ -6,8 +6,9 @@ from typing import Final
 
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
-from deepspeed_operator.reconcile.failure.first_failure import failed_since, first_failure, of_a_stuck_pod
-from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.job.failure_rules import FailureCause
+from deepspeed_operator.reconcile.failure.first_failure import failed_since, first_failure, gone_pods, of_a_stuck_pod
+from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
 from deepspeed_operator.reconcile.observe.messages import agent_message
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
@@ -26,9 +27,21 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt has failed by this cause, the first of all."""
+    """The attempt has failed by this cause, the first of all.
+
+    `signature`: the words of the rank that failed first, as far as its agent tells them. `held_up_by`: as in
+    FailureCause.
+    """
 
     failure: Failure
+    signature: str = ""
+    held_up_by: str | None = None
+
+    @property
+    def cause(self) -> FailureCause:
+        """What rules look at."""
+        failed = self.failure
+        return FailureCause(failed.reason, failed.exit_code, failed.signal, self.signature, self.held_up_by)
 
 
 AttemptEnd = Succeeded | Failed
@@ -43,11 +56,16 @@ def attempt_end(observed: Observed, gang: Gang) -> AttemptEnd | None:
         if not gang.all_finished and observed.now < known_at:
             return None
         # What a pod comes to after its gang's success, such as a node's end, is no failure.
-        return _succeeded(gang) if gang.completed else Failed(first_failure(gang))
+        return _succeeded(gang) if gang.completed else _failed(gang, first_failure(gang))
     report = observed.facts.agent
     if report is not None and report.attempt == gang.attempt and report.stuck is not None and 0 in gang.pods:
-        return Failed(of_a_stuck_pod(gang, report.stuck))
+        return Failed(of_a_stuck_pod(gang, report.stuck), report.stuck.signature)
     return None
+
+
+def end_by_loss(gang: Gang) -> Failed:
+    """Return the end of an attempt of which a pod that ran is gone."""
+    return _failed(gang, gone_pods(gang))
 
 
 def settles_at(gang: Gang) -> datetime | None:
@@ -66,7 +84,13 @@ def end_before_suspension(gang: Gang) -> AttemptEnd | None:
         return _succeeded(gang)
     own = {index: pod for index, pod in gang.pods.items() if not _ended_by_suspension(pod)}
     before = replace(gang, pods=own, lost={})
-    return Failed(first_failure(before)) if before.failed else None
+    return _failed(gang, first_failure(before)) if before.failed else None
+
+
+def _failed(gang: Gang, failure: Failure) -> Failed:
+    """Add the words of the rank that failed, which are in the messages of all pods that tell of it."""
+    said = (each for each in last_messages(gang) if (each.reason, each.rank) == (failure.reason, failure.rank))
+    return Failed(failure, next((each.signature for each in said), ""))
 
 
 def _succeeded(gang: Gang) -> Succeeded:

@@ -1,10 +1,11 @@
 """The pods of a job, sorted once into those of the current attempt and all others."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.status import Workers
-from deepspeed_operator.reconcile.observe.messages import says_completed
+from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message, says_completed
 from deepspeed_operator.reconcile.observe.pods import PodView
 
 
@@ -17,25 +18,33 @@ class Gang:
     nodes: int
     pods: dict[int, PodView]
     stale: tuple[PodView, ...]  # ours, of another attempt or index: to be deleted on sight
+    kept: tuple[PodView, ...]  # of the attempt before, which has failed, and ended: their logs say why
     lost: dict[int, PodView]  # of the attempt, gone without success: how they were last seen
     foreign: tuple[PodView, ...]  # of an earlier job of the same name, or copies that somebody made, such as to debug
 
     @classmethod
-    def of(cls, pods: tuple[PodView, ...], *, job: str, uid: str, attempt: int, nodes: int) -> "Gang":
+    def of(
+        cls, pods: tuple[PodView, ...], *, job: str, uid: str, attempt: int, nodes: int, keeps: int | None = None
+    ) -> "Gang":
+        """Sort the pods by what they are to the current attempt; `keeps` is the number of one whose pods stay, ended.
+
+        None keeps none.
+        """
         current: dict[int, PodView] = {}
         lost: dict[int, PodView] = {}
         stale: list[PodView] = []
+        kept: list[PodView] = []
         foreign: list[PodView] = []
         for pod in pods:
             if pod.job_uid != uid or pod.name != pod_name(job, pod.attempt, pod.index):
                 foreign.append(pod)
             elif pod.attempt != attempt or pod.index >= nodes:
-                stale.append(pod)
+                (kept if pod.attempt == keeps and pod.released else stale).append(pod)
             elif pod.gone and not pod.succeeded:
                 lost[pod.index] = pod
             else:
                 current[pod.index] = pod
-        return cls(job, attempt, nodes, current, tuple(stale), lost, tuple(foreign))
+        return cls(job, attempt, nodes, current, tuple(stale), tuple(kept), lost, tuple(foreign))
 
     @property
     def old_pods_that_may_write(self) -> tuple[PodView, ...]:
@@ -107,3 +116,11 @@ class Gang:
         """Addresses to publish: rank 0's as soon as it is known, for its peers to find; all once all are known."""
         known = {index: pod.address for index, pod in self.pods.items() if pod.address}
         return known if len(known) == self.nodes else {0: known[0]} if 0 in known else {}
+
+
+def last_messages(gang: Gang) -> Iterator[AgentMessage]:
+    """Yield what the agents of the attempt's pods have left, the first pod's first."""
+    for _, pod in sorted({**gang.lost, **gang.pods}.items()):
+        message = agent_message(pod.termination.message) if pod.termination is not None else None
+        if message is not None:
+            yield message

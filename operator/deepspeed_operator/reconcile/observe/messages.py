@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.reconcile.observe.pods import PodView
+from deepspeed_operator.reconcile.observe.rounds import ToldRounds
 
 _LEFT: Final = "left with exit code 0 while the others trained"
 _NAMED: Final = frozenset(Signals)
@@ -32,6 +33,8 @@ class AgentMessage(ApiModel):
     signature: str = Field(default="", max_length=1000)
     killed_after_seconds: _Number | None = None  # the pod's ranks had so much grace, and needed more
     stuck: str = Field(default="", max_length=1000)  # what keeps the pod from ending
+    rounds: ToldRounds = None
+    stepped: bool | None = None  # whether a rank took an optimizer step in the round that ended
     tail: str = ""
 
 

@@ -16,6 +16,7 @@ from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.observe.half_gang import HalfGang
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
+from deepspeed_operator.reconcile.observe.rounds import Rounds
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
@@ -146,6 +147,7 @@ class AgentReport:
     measured: "Measured | None" = None
     stuck: AgentMessage | None = None  # how the gang has ended, where rank 0's pod cannot
     world: WorldReport | None = None
+    rounds: Rounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from sys import intern
 from typing import Any
@@ -209,6 +209,11 @@ def _deleted_at(metadata: Mapping[str, Any]) -> datetime | None:
 def moment(timestamp: str) -> datetime:
     """Parse a Kubernetes timestamp (RFC 3339, UTC)."""
     return datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a moment as Kubernetes does: RFC 3339, UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _trainer(containers: list[Mapping[str, Any]]) -> str:

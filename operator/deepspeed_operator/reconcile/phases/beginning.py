@@ -11,6 +11,7 @@ from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding, Level, Run, State, Workers
+from deepspeed_operator.job.failure_rules import policy_of
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.template import pod_template
@@ -23,6 +24,7 @@ from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 from deepspeed_operator.reconcile.report.conditions import Statement
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import keep_status, report, timestamp
+from deepspeed_operator.reconcile.report.restart_counts import left
 from deepspeed_operator.reconcile.report.spec_changes import spec_digests
 from deepspeed_operator.reconcile.report.verdict import Verdict, sentence
 from deepspeed_operator.reconcile.runtime.observed_engine import ENGINE, WORLD
@@ -113,12 +115,15 @@ def begin_attempt(
     `memory` is what judging the run that begins with it has come to; None where the run goes on.
     """
     now = timestamp(observed.now)
+    assert draft.run is not None, "a run is recorded with its first attempt"
+    draft.settle_restarts()
     old_pods = any(not pod.released for pod in observed.pods)
     draft.attempt = AttemptStatus(
         number=observed.job.status.attempt_number + 1,
         phase=phase,
         start_time=now,
         admitted_time=None if old_pods else now,
+        restarts_left=left(draft.run, policy_of(observed.job.spec), observed.now),
     )
     draft.workers = Workers()
     draft.transport = draft.plan = draft.engine = None
@@ -131,6 +136,7 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
     spec, now = observed.job.spec, timestamp(observed.now)
     if draft.attempt is not None:
         draft.close_attempt(AttemptOutcome.REPLACED, now)
+        draft.attempt = None
     draft.failure = None
     draft.run = Run(
         id=spec.run_id,

@@ -32,7 +32,7 @@ def kept_until(observed: Observed) -> datetime | None:
 
 def clean_up(observed: Observed, gang: Gang) -> Outcome:
     """Delete the children of the ended run, and say so once they are: until then it is done again."""
-    removals = delete((*gang.pods.values(), *gang.stale))
+    removals = delete((*gang.pods.values(), *gang.kept, *gang.stale))
     if observed.facts.childless == gang.attempt and not removals:
         draft = StatusDraft.of(observed.job.status)
         draft.clean_up_run(timestamp(observed.now))

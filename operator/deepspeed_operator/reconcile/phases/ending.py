@@ -1,15 +1,17 @@
-"""The end of an attempt, which so far is that of its run: what came of it, recorded once, and kept."""
+"""The end of an attempt: another one follows, or it is that of its run, recorded once, and kept."""
 
 from datetime import datetime, timedelta
 from typing import Final
 
-from deepspeed_operator.api.attempt_status import AttemptOutcome, Phase
+from deepspeed_operator.api.attempt_status import AttemptOutcome, Obstacle, Phase
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
+from deepspeed_operator.job.failure_rules import policy_of
 from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import AttemptEnd
 from deepspeed_operator.reconcile.failure.out_of_memory import explained
-from deepspeed_operator.reconcile.failure.restart_policy import Complete, FailRun, decide
+from deepspeed_operator.reconcile.failure.restart_policy import Complete, FailRun, NewAttempt, decide
+from deepspeed_operator.reconcile.failure.run_record import run_record
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
@@ -18,6 +20,7 @@ from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
 from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
+from deepspeed_operator.reconcile.runtime.observed_rounds import latest_rounds, report_rounds
 from deepspeed_operator.reconcile.runtime.observed_transport import at_the_end
 
 # A pod whose trainer has ended gets this long to end by itself; then its sidecars hold GPUs for nothing.
@@ -29,13 +32,37 @@ def end_attempt(observed: Observed, gang: Gang, end: AttemptEnd) -> Outcome:
 
     Unanswered is raised for what status says of an attempt at its end.
     """
-    match decide(end):
+    draft = StatusDraft.of(observed.job.status)
+    report_rounds(observed, gang, draft)
+    assert draft.run is not None, "only an attempt at a run can end"
+    assert draft.attempt is not None, "only an attempt can end"
+    record = run_record(observed, gang, draft.run, draft.attempt, latest_rounds(observed, gang))
+    match decide(end, policy_of(observed.job.spec), record, observed.now):
         case Complete(at):
             # Nodes' clocks may differ from ours.
             completed_at = min(max(at or observed.now, moment(observed.run.start_time)), observed.now)
             return report(observed, _result(observed, gang, completed_at, None), check_at=observed.now)
+        case NewAttempt() as following:
+            return _begin_again(observed, gang, draft, following)
         case FailRun(failure):
             return fail_run(observed, gang, failure)
+
+
+def _begin_again(observed: Observed, gang: Gang, draft: StatusDraft, following: NewAttempt) -> Outcome:
+    """Record why the attempt has failed and that another one follows; what is left of it ends after that."""
+    failure, now = explained(observed, following.failure), timestamp(observed.now)
+    begins = timestamp(following.not_before)
+    draft.workers = gang.workers
+    draft.close_attempt(AttemptOutcome.FAILED, now, failure)
+    draft.count_restart(following.budget, following.repeated, observed.now)
+    seconds = round((moment(begins) - moment(now)).total_seconds())
+    cause = failure.message.partition("\n")[0].rstrip(" .")
+    words = (
+        f"Attempt {gang.attempt + 1} begins in {seconds} s (at {begins}): {cause}; {following.words}. Nothing is to be "
+        "done; spec.suspend keeps it from beginning."
+    )
+    draft.back_off(begins, Obstacle(reason=failure.reason, message=words))
+    return report(observed, draft, check_at=observed.now)
 
 
 def fail_run(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
@@ -58,7 +85,7 @@ def keep_result(observed: Observed, gang: Gang) -> Outcome:
     keep_until = kept_until(observed)
     if keep_until is not None and keep_until <= observed.now:
         return clean_up(observed, gang)
-    staying = [pod for pod in gang.pods.values() if pod.deleted_at is None]
+    staying = [pod for pod in (*gang.pods.values(), *gang.kept) if pod.deleted_at is None]
     due = {pod.name: at for pod in staying if (at := _may_stay_until(pod, observed)) is not None}
     ripe = tuple(pod for pod in staying if pod.name in due and due[pod.name] <= observed.now)
     later = min((at for at in due.values() if at > observed.now), default=None)
@@ -78,6 +105,7 @@ def _result(observed: Observed, gang: Gang, ended_at: datetime, failure: Failure
     """Return the draft of a status that says what came of a run."""
     draft, at = StatusDraft.of(observed.job.status), timestamp(ended_at)
     draft.workers = gang.workers
+    report_rounds(observed, gang, draft)
     report_attempt(observed, gang, at_the_end(observed.job.status, gang), draft)
     draft.failure = failure
     draft.close_attempt(AttemptOutcome.SUCCEEDED if failure is None else AttemptOutcome.FAILED, at, failure)

@@ -8,8 +8,7 @@ from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import ConfirmMissing, Outcome
 from deepspeed_operator.reconcile.failure.active_deadline import active_deadline, deadline_exceeded
-from deepspeed_operator.reconcile.failure.attempt_end import Failed, Succeeded, attempt_end, settles_at
-from deepspeed_operator.reconcile.failure.first_failure import gone_pods
+from deepspeed_operator.reconcile.failure.attempt_end import Succeeded, attempt_end, end_by_loss, settles_at
 from deepspeed_operator.reconcile.failure.slow_start import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
@@ -34,6 +33,7 @@ from deepspeed_operator.reconcile.report.outcome import keep_status, report, tim
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
+from deepspeed_operator.reconcile.runtime.observed_rounds import report_rounds
 from deepspeed_operator.reconcile.runtime.observed_transport import report_transport, reported
 
 
@@ -45,7 +45,7 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     if given_back:
         until = deadline(observed, gang)
         if until is not None and observed.now >= until:
-            return end_attempt(observed, gang, Failed(not_running_in_time(observed, gang)))
+            return end_attempt(observed, gang, not_running_in_time(observed, gang))
         return keep_status(observed, *delete((*gang.pods.values(), *gang.stale)), check_at=until)
     known_at = settles_at(gang)
     if known_at is not None:
@@ -64,11 +64,12 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
 def _running(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     if gang.missing:
         observed.facts.want(ConfirmMissing(gang.missing_names))
-        return end_attempt(observed, gang, Failed(gone_pods(gang)))
+        return end_attempt(observed, gang, end_by_loss(gang))
     actions = (*delete(gang.stale), *addresses(observed, gang, installation), *outdated(observed, gang))
     draft = StatusDraft.of(observed.job.status, counted=gang.workers)
     with meanwhile(keep_status(observed, *actions)):
         consult_agent(observed, gang)
+        report_rounds(observed, gang, draft)
         report_attempt(observed, gang, reported(observed), draft)
     return report(observed, draft, actions=actions, check_at=agent_due(observed, gang))
 
@@ -80,12 +81,13 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
             consult_agent(observed, gang)
         draft = _starting_draft(observed, gang)
         draft.run_since(timestamp(observed.now))
+        report_rounds(observed, gang, draft)
         report_transport(observed, reported(observed), draft)
         _report_image(observed, draft)
         return report(observed, draft, actions=removals, check_at=agent_due(observed, gang))
     until = deadline(observed, gang)
     if until is not None and observed.now >= until:
-        return end_attempt(observed, gang, Failed(not_running_in_time(observed, gang)))
+        return end_attempt(observed, gang, not_running_in_time(observed, gang))
     waits = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
     if waits is not None:
         return waits.no_later_than(until)

@@ -5,7 +5,8 @@ from typing import Final
 
 from deepspeed_operator.api.attempt_status import Obstacle
 from deepspeed_operator.api.names import content_name
-from deepspeed_operator.api.reasons import Reason
+from deepspeed_operator.api.reason_catalogue import CATALOGUE
+from deepspeed_operator.api.reasons import Category, Reason
 from deepspeed_operator.api.status import AcceleratorSource, Failure, Level
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.ports import ports
@@ -20,6 +21,7 @@ from deepspeed_operator.reconcile.actions import (
     ReadAgent,
 )
 from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
+from deepspeed_operator.reconcile.failure.attempt_end import Failed
 from deepspeed_operator.reconcile.failure.slow_start import recorded, unheard_of
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
@@ -210,7 +212,7 @@ def deadline(observed: Observed, gang: Gang) -> datetime | None:
     return limit + AGENTS_SAY_FIRST if started else limit
 
 
-def not_running_in_time(observed: Observed, gang: Gang) -> Failure:
+def not_running_in_time(observed: Observed, gang: Gang) -> Failed:
     """Return why the startup deadline passed, with the pod that Kubernetes cannot start, if that is it."""
     seconds, culprit = observed.job.spec.startup_deadline_seconds, held_up(gang)
     before = recorded(observed, Reason.VOLUMES_NOT_READY, Reason.PODS_REFUSED)
@@ -223,9 +225,11 @@ def not_running_in_time(observed: Observed, gang: Gang) -> Failure:
         waiting = [pod for _, pod in sorted(gang.pods.items()) if not pod.ready]
         listed = ", ".join(f"{pod.name} on node {pod.node or '?'} ({pod.phase})" for pod in waiting[:10])
         why = f"not ready: {listed}" + (f" and {len(waiting) - 10} more" if len(waiting) > 10 else "")
-    return Failure(
+    failure = Failure(
         reason=Reason.STARTUP_DEADLINE_EXCEEDED,
         pod=culprit.name if culprit is not None else None,
         node=culprit.node if culprit is not None else None,
         message=f"the ranks did not all run within {seconds} s (spec.lifecycle.startupDeadlineSeconds): {why}",
     )
+    of_user = known is not None and known.reason in CATALOGUE and CATALOGUE[known.reason].category is Category.USER
+    return Failed(failure, held_up_by=known.reason if known is not None and of_user else None)

@@ -10,14 +10,18 @@ from deepspeed_operator.reconcile.phases.ending import end_attempt
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
+from deepspeed_operator.reconcile.runtime.observed_rounds import report_rounds
 
 
 def suspend_attempt(observed: Observed, gang: Gang) -> Outcome:
     """Remove the pods of a suspended attempt; a result that was there before its pod's deletion wins."""
-    end = end_before_suspension(gang)
+    attempts = observed.job.status.attempts
+    failed_before = bool(attempts) and attempts[-1].number == gang.attempt  # another attempt was to follow
+    end = None if failed_before else end_before_suspension(gang)
     if end is not None:
         return end_attempt(observed, gang, end)
     draft, now = StatusDraft.of(observed.job.status, counted=gang.workers), timestamp(observed.now)
+    report_rounds(observed, gang, draft)
     if not observed.job.spec.suspend and not observed.asks_for_another_run:
         draft.close_attempt(AttemptOutcome.SUSPENDED, now)
         draft.counted = None
@@ -25,7 +29,7 @@ def suspend_attempt(observed: Observed, gang: Gang) -> Outcome:
     if gang.none_left:
         draft.close_attempt(AttemptOutcome.SUSPENDED, now)
         draft.enter(Phase.SUSPENDED)
-        return report(observed, draft, actions=delete(gang.stale))
+        return report(observed, draft, actions=delete((*gang.kept, *gang.stale)))
     alive = tuple(pod for pod in gang.pods.values() if not pod.finished)
     # A pod that ended with success stays until its peers have ended: together they may be the result.
     removals = tuple(
@@ -33,4 +37,4 @@ def suspend_attempt(observed: Observed, gang: Gang) -> Outcome:
         for pod in (alive or tuple(gang.pods.values()))
         if pod.deleted_at is None
     )
-    return report(observed, draft, actions=(*removals, *delete(gang.stale)))
+    return report(observed, draft, actions=(*removals, *delete((*gang.kept, *gang.stale))))

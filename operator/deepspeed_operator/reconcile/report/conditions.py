@@ -15,6 +15,7 @@ _WHAT_IT_SAYS: Final[dict[State, dict[ConditionType, bool]]] = {
     State.INVALID: {ConditionType.STALLED: True},
     State.STARTING: {ConditionType.ACCEPTED: True, ConditionType.RECONCILING: True},
     State.RUNNING: {ConditionType.ACCEPTED: True, ConditionType.RUNNING: True, ConditionType.READY: True},
+    State.RESTARTING: {ConditionType.ACCEPTED: True, ConditionType.RECONCILING: True},
     State.SUSPENDING: {ConditionType.ACCEPTED: True, ConditionType.RECONCILING: True},
     # As with a Kubernetes Job, suspended is what was asked for: a GitOps sync does not wait for more.
     State.SUSPENDED: {ConditionType.ACCEPTED: True, ConditionType.SUSPENDED: True, ConditionType.READY: True},
@@ -26,6 +27,7 @@ _ABOUT: Final = {
     State.INVALID: ConditionType.ACCEPTED,
     State.STARTING: ConditionType.RUNNING,
     State.RUNNING: ConditionType.RUNNING,
+    State.RESTARTING: ConditionType.RUNNING,
     State.SUSPENDING: ConditionType.SUSPENDED,
     State.SUSPENDED: ConditionType.SUSPENDED,
     State.COMPLETE: ConditionType.COMPLETE,

@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from typing import Self
 
 from deepspeed_operator.api.attempt_status import (
     MAX_ATTEMPTS,
+    MAX_CAUSE,
     AttemptOutcome,
     AttemptStatus,
     EndedAttempt,
@@ -16,10 +18,14 @@ from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.reason_catalogue import CATALOGUE
+from deepspeed_operator.api.restarts import RepeatedFailure
 from deepspeed_operator.api.status import MAX_FINDINGS, DeepSpeedJobStatus, Failure, Finding, Run, Workers
 from deepspeed_operator.api.transport import Transport
+from deepspeed_operator.job.failure_rules import Budget
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.pods import moment
+from deepspeed_operator.reconcile.observe.rounds import Rounds
+from deepspeed_operator.reconcile.report.restart_counts import with_restart, with_rounds
 
 
 class Findings:
@@ -87,7 +93,33 @@ class StatusDraft:
 
     def enter(self, phase: Phase, obstacle: Obstacle | None = None) -> None:
         """Say where the current attempt stands, and what keeps it from running, if anything does."""
-        self._change_attempt(phase=phase, obstacle=obstacle)
+        self._change_attempt(phase=phase, obstacle=obstacle, next_time=None)
+
+    def back_off(self, until: str, why: Obstacle) -> None:
+        """Say that the current attempt, which has failed, is followed by another one at this time."""
+        self.enter(Phase.BACKING_OFF, why)
+        self._change_attempt(next_time=until)
+
+    def count_rounds(self, rounds: Rounds, now: datetime) -> bool:
+        """Count the restarts in place that an agent tells of; return whether there are more than were known."""
+        assert self.run is not None, "a run is recorded with its first attempt"
+        assert self.attempt is not None, "an attempt is recorded before its agents tell anything"
+        before = self.attempt
+        self.run, self.attempt = with_rounds(self.run, before, rounds, now)
+        return self.attempt != before
+
+    def count_restart(self, budget: Budget | None, repeated: RepeatedFailure | None, now: datetime) -> None:
+        """Count the new attempt that follows against this budget, if any; `repeated` is the failure before it."""
+        assert self.run is not None, "a run is recorded before anything restarts"
+        self.run = with_restart(self.run, budget, now)
+        self._change_run(repeated=repeated)
+
+    def settle_restarts(self) -> None:
+        """Count what was restarted in the pods of the attempt that has ended as the run's."""
+        assert self.run is not None, "a run is recorded before its next attempt"
+        if self.attempt is not None and self.attempt.restarts is not None:
+            self._change_run(restarts=self.attempt.restarts.plus(self.run.restarts))
+            self._change_attempt(restarts=None)
 
     def admit(self, since: str | None) -> None:
         """Say since when all pods of the current attempt may start; None where something keeps them from it."""
@@ -124,6 +156,8 @@ class StatusDraft:
             self._change_run(active_seconds=(self.run.active_seconds or 0) + max(int(ran.total_seconds()), 0))
         ended = EndedAttempt(
             number=self.attempt.number,
+            nodes=self.run.world.nodes,
+            rounds=self.attempt.round,
             run_id=self.run.id,
             start_time=self.attempt.start_time,
             running_time=self.attempt.running_time,
@@ -133,7 +167,11 @@ class StatusDraft:
         if failure is not None:
             entry = CATALOGUE.get(failure.reason)
             cause = {name: getattr(failure, name) for name in ("reason", "rank", "pod", "node")}
-            ended = ended.model_copy(update={**cause, "category": entry.category if entry is not None else None})
+            more = {
+                "category": entry.category if entry is not None else None,
+                "message": failure.message.partition("\n")[0][:MAX_CAUSE],
+            }
+            ended = ended.model_copy(update={**cause, **more})
         self.attempts = [*self.attempts, ended][-MAX_ATTEMPTS:]
 
     def _change_attempt(self, **fields: object) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.attempt_status import Phase
@@ -11,8 +11,10 @@ from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import ConditionType, DeepSpeedJobStatus, Finding, Level, State
 from deepspeed_operator.reconcile.actions import Action, JobEvent, Outcome
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
+from deepspeed_operator.reconcile.observe.pods import timestamp
 from deepspeed_operator.reconcile.report.conditions import Statement, condition, conditions, last_told, with_refusal
 from deepspeed_operator.reconcile.report.draft import StatusDraft
+from deepspeed_operator.reconcile.report.restart_counts import total
 from deepspeed_operator.reconcile.report.spec_changes import report_changes, unrun_changes
 from deepspeed_operator.reconcile.report.verdict import Verdict, accepted, verdict_on
 
@@ -54,6 +56,7 @@ def report(
             "observed_generation": generation,
             "state": verdict.state,
             "warnings": warnings or None,
+            "restarts": total(run, draft.attempt) if run is not None else None,
             "conditions": conditions(
                 verdict,
                 acceptance,
@@ -119,11 +122,6 @@ def beside_refusal(observed: Observed, accepted_run: Outcome, refusal: Verdict, 
 def keep_status(observed: Observed, *actions: Action, check_at: datetime | None = None) -> Outcome:
     """Return an outcome that says nothing new."""
     return Outcome(observed.job.status, actions, (), check_at)
-
-
-def timestamp(moment: datetime) -> str:
-    """Write a moment as Kubernetes does: RFC 3339, UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _announcement(before: DeepSpeedJobStatus, after: DeepSpeedJobStatus, verdict: Verdict) -> tuple[JobEvent, ...]:

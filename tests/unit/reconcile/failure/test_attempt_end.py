@@ -1,10 +1,8 @@
-"""How an attempt ended is classified over all its pods, and one policy decides what follows."""
+"""How an attempt ended is classified over all its pods."""
 
 from datetime import timedelta
 
-import pytest
-
-from deepspeed_operator.api.status import Failure, State
+from deepspeed_operator.api.status import State
 from deepspeed_operator.reconcile.failure.attempt_end import (
     SETTLE,
     AttemptEnd,
@@ -13,12 +11,9 @@ from deepspeed_operator.reconcile.failure.attempt_end import (
     attempt_end,
     end_before_suspension,
 )
-from deepspeed_operator.reconcile.failure.restart_policy import Complete, Decision, FailRun, decide
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
-
-FAILURE = Failure(reason="RankFailed", message="rank 0 ended with 1")
 
 
 def gang_of(simulation: Simulation) -> Gang:
@@ -89,8 +84,3 @@ def test_success_that_was_there_before_a_suspension_counts() -> None:
     simulation.end(0, 0, agent_says(0, None, None, "Completed"))
     simulation.end(1, 143, agent_says(1, None, None, "Terminated"))
     assert end_before_suspension(gang_of(simulation)) == Succeeded(simulation.now)
-
-
-@pytest.mark.parametrize(("end", "decision"), [(Succeeded(None), Complete(None)), (Failed(FAILURE), FailRun(FAILURE))])
-def test_the_end_of_an_attempt_is_that_of_its_run(end: AttemptEnd, decision: Decision) -> None:
-    assert decide(end) == decision
