@@ -70,6 +70,8 @@ FULL: Json = {
                 }
             ],
             "backoffSeconds": 10,
+            "avoidBlamedNodes": True,
+            "nodeLoss": {"forceDeleteAfterSeconds": 30},
         },
         "successPolicy": "Head",
         "lifecycle": {
@@ -94,6 +96,7 @@ FULL: Json = {
             "restarts": {"user": 1, "infrastructure": 1, "uncounted": 1},
             "recentRestarts": {"since": MOMENT, "count": 1},
             "repeated": {"key": "0123456789abcdef", "count": 1},
+            "blamedNodes": [{"name": "node1", "times": [MOMENT]}],
             "world": {
                 "nodes": 1,
                 "slotsPerNode": 1,
@@ -115,6 +118,7 @@ FULL: Json = {
             "round": 2,
             "restarts": {"user": 1, "infrastructure": 1, "uncounted": 1},
             "restartsLeft": {"user": 1, "infrastructure": 1},
+            "excludedNodes": ["node1"],
             "nextTime": MOMENT,
             "obstacle": {"reason": "Unschedulable", "message": "m"},
         },

@@ -9,6 +9,8 @@ from tests.e2e.kube import Json
 SCRIPTS = Path(__file__).parent / "scripts"
 NO_GPU: Json = {"limits": {"nvidia.com/gpu": 0, "cpu": "1"}, "requests": {"cpu": "10m"}}
 
+# The first failure, whatever it is, ends the run.
+NO_RESTARTS: Json = {"maxInfrastructureRestarts": 0}
 # Ends at once: a test that stops pods need not wait out the default 30 seconds.
 SHORT_GRACE = 7
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e import processes
-from tests.e2e.jobs import NO_GPU, ranks, script
+from tests.e2e.jobs import NO_GPU, NO_RESTARTS, ranks, script
 from tests.e2e.kube import TERMINAL_PHASES, Job, Json, Namespace, eventually
 from tests.e2e.pod_watch import PodWatch
 
@@ -117,7 +117,7 @@ def ended(make_namespace: Callable[..., Namespace], image: Callable[[str], str])
 
     def manifest(name: str, case: Case) -> Json:
         picture = case.image if "/" in case.image else image(case.image)
-        made = ranks(name, picture, *case.actions, **case.options)
+        made = ranks(name, picture, *case.actions, failurePolicy=NO_RESTARTS, **case.options)
         pod = made["spec"]["template"]["spec"]
         for container in [*pod["containers"][1:], *pod.get("initContainers", [])]:
             container["image"] = plain

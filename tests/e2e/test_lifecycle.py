@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.installation import Operator, now
-from tests.e2e.jobs import job, ranks, script
+from tests.e2e.jobs import NO_RESTARTS, job, ranks, script
 from tests.e2e.kube import CORE, Job, Json, Namespace, eventually
 from tests.e2e.pod_watch import PodWatch
 
@@ -157,8 +157,8 @@ def test_a_finished_job_stays_finished_when_its_pods_vanish(
     assert operator.created(since, namespace.name) == []
 
 
-def test_a_deleted_pod_fails_the_run_and_is_named(namespace: Namespace, plain: str) -> None:
-    namespace.apply(ranks("robbed", plain, FOREVER))
+def test_a_deleted_pod_fails_a_run_without_restarts_and_is_named(namespace: Namespace, plain: str) -> None:
+    namespace.apply(ranks("robbed", plain, FOREVER, failurePolicy=NO_RESTARTS))
     namespace.running("robbed")
     namespace.cluster.kubectl("delete", "-n", namespace.name, "pod", "robbed-1-1", "--wait=false")
     job = namespace.finished("robbed")
@@ -167,7 +167,7 @@ def test_a_deleted_pod_fails_the_run_and_is_named(namespace: Namespace, plain: s
 
 
 def test_a_pod_that_is_evicted_through_the_api_is_told_so_also_by_force(namespace: Namespace, plain: str) -> None:
-    namespace.apply(ranks("drained", plain, FOREVER))
+    namespace.apply(ranks("drained", plain, FOREVER, failurePolicy=NO_RESTARTS))
     namespace.running("drained")
     eviction = {
         "apiVersion": "policy/v1",

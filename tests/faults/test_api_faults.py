@@ -90,7 +90,7 @@ def test_a_quota_that_two_pods_race_for_is_tried_again(replica: Replica, jobs: J
 def test_a_deletion_that_nobody_watched_is_seen(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
     """The stream breaks, a pod and a job vanish, and the version to go on from has expired."""
     replica.start()
-    jobs.apply("stays")
+    jobs.apply("stays", failurePolicy={"maxInfrastructureRestarts": 0})
     jobs.apply("goes")
     replica.eventually(lambda: jobs.running("stays") and jobs.running("goes"), 20)
     away = True

@@ -15,17 +15,19 @@ from tests.faults.replica import Replica
 
 # Two status writes, Service, ConfigMap, Secret, four pods, one or two writes of the EndpointSlice.
 WRITES = 10
+# The status that says why, the deletion of the other pod, the next attempt's status, ConfigMap, Secret, two pods, ….
+WRITES_OF_A_NEW_ATTEMPT = 8
 
 
-def undisturbed(name: str, nodes: int) -> Json:
-    """Return what a job is that nothing went wrong with."""
-    pods = [f"{name}-1-{index}" for index in range(nodes)]
+def undisturbed(name: str, nodes: int, attempt: int = 1) -> Json:
+    """Return what a job is that nothing went wrong with since this attempt began."""
+    pods = [f"{name}-{attempt}-{index}" for index in range(nodes)]
     return {
         "state": "Running",
-        "attempt": 1,
+        "attempt": attempt,
         "pods": pods,
-        "configmaps": [f"{name}-1"],
-        "secrets": [f"{name}-1"],
+        "configmaps": [f"{name}-{attempt}"],
+        "secrets": [f"{name}-{attempt}"],
         "services": [name],
         "endpointslices": [name],
         "addresses": pods,
@@ -59,6 +61,43 @@ def test_killed_at_each_write(replica: Replica, jobs: Jobs, proxy: Proxy, done: 
         replica.start()
         replica.eventually(lambda name=name: jobs.running(name), 20)
         replica.eventually(lambda name=name: jobs.picture(name) == undisturbed(name, 4), 5)
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_killed_at_each_write_of_a_new_attempt(replica: Replica, jobs: Jobs, proxy: Proxy, done: bool) -> None:
+    """A pod of a running job is lost; the operator is killed at each write from then on, a job for each write."""
+    writes: list[str] = []
+
+    async def kill(request: Request, forward: Forward) -> Answer:
+        if request.writes:
+            writes.append(request.path)
+            if len(writes) == number:
+                if done:
+                    await forward()
+                os.kill(replica.pid, signal.SIGKILL)
+            if len(writes) >= number:
+                raise NoAnswer
+        return await forward()
+
+    def again(name: str) -> bool:
+        return jobs.running(name) and jobs.status(name)["attempt"]["number"] == 2
+
+    replica.start()
+    for number in range(1, WRITES_OF_A_NEW_ATTEMPT + 1):
+        name = f"again-{number}"
+        jobs.apply(name, failurePolicy={"backoffSeconds": 1})
+        replica.eventually(lambda name=name: jobs.running(name), 20)
+        writes.clear()
+        proxy.intercept = kill
+        jobs.delete_pod(f"{name}-1-1")
+        assert replica.wait(30) == -signal.SIGKILL
+        proxy.intercept = honest
+        replica.start()
+        replica.eventually(lambda name=name: again(name), 40)
+        expected = undisturbed(name, 2, attempt=2)
+        replica.eventually(lambda name=name, expected=expected: jobs.picture(name) == expected, 10)
+        status = jobs.status(name)
+        assert (status["restarts"], [each["outcome"] for each in status["attempts"]]) == (1, ["Failed"])
 
 
 def test_a_restart_writes_nothing(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import ApiModel
-from deepspeed_operator.api.markers import Timestamp
-from deepspeed_operator.api.restarts import Restarts
+from deepspeed_operator.api.markers import Atomic, Timestamp
+from deepspeed_operator.api.restarts import MAX_NODES, Restarts
 
 MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
 MAX_ATTEMPTS = 10
@@ -70,6 +70,11 @@ class AttemptStatus(ApiModel):
     )
     restarts_left: Restarts | None = Field(
         default=None, description="What was left of each budget when the attempt began, for restarts in these pods."
+    )
+    excluded_nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Atomic()] | None = Field(
+        default=None,
+        max_length=MAX_NODES,
+        description="Nodes that its pods keep off, since they were at fault twice within 24 hours.",
     )
     next_time: Timestamp | None = Field(
         default=None, description="When the next attempt begins. Absent unless the phase is BackingOff."

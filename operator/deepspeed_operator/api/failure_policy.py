@@ -6,12 +6,15 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
-from deepspeed_operator.api.markers import Atomic
+from deepspeed_operator.api.markers import Atomic, Cel
 from deepspeed_operator.api.reasons import Category
 
 DEFAULT_RESTARTS: Final = 3
 MAX_RULES: Final = 20
 MAX_BACKOFF_SECONDS: Final = 300
+# An agent that hears nothing of the others for so long ends its ranks: after it, nothing of a lost pod still writes.
+FENCE_SECONDS: Final = 20
+DEFAULT_FORCE_SECONDS: Final = 30
 _Count = Annotated[int, Field(ge=0, le=1000)]
 
 
@@ -63,6 +66,29 @@ class FailureRule(ApiModel):
     )
 
 
+class NodeLoss(ApiModel):
+    """What becomes of pods on a node that does not answer."""
+
+    force_delete_after_seconds: int | None = Field(
+        default=None,
+        ge=-1,
+        le=86_400,
+        description="Seconds after its deletion that such a pod is deleted by force, so that the next attempt may "
+        f"begin; at least {FENCE_SECONDS}, after which agents that reach nobody have ended their ranks. -1: never. "
+        f"Unset: {DEFAULT_FORCE_SECONDS} where other pods of the attempt were elsewhere, and never where all of them "
+        "were on nodes that do not answer, such as the one pod of a job: whoever sets it there says that nothing "
+        "of a node that is cut off can write.",
+    )
+
+
+FORCE_AFTER_FENCE = Cel(
+    f"!has(self.forceDeleteAfterSeconds) || self.forceDeleteAfterSeconds == -1 || "
+    f"self.forceDeleteAfterSeconds >= {FENCE_SECONDS}",
+    "spec.failurePolicy.nodeLoss.forceDeleteAfterSeconds: before "
+    f"{FENCE_SECONDS} s ranks on a node that is cut off may still write; set {FENCE_SECONDS} or more, or -1 for never",
+)
+
+
 class FailurePolicy(ApiModel):
     """After which failures a run goes on, and how often."""
 
@@ -94,4 +120,12 @@ class FailurePolicy(ApiModel):
         le=MAX_BACKOFF_SECONDS,
         description=f"Seconds before a restart that follows another one; each further one waits twice as long, "
         f"{MAX_BACKOFF_SECONDS} at most, until the ranks have run for 10 minutes. Default: 10",
+    )
+    avoid_blamed_nodes: bool = Field(
+        default=True,
+        description="True, the default: later attempts keep off a node that was at fault twice within 24 hours, for as "
+        "long. status.attempt.excludedNodes has them.",
+    )
+    node_loss: Annotated[NodeLoss, FORCE_AFTER_FENCE] | None = Field(
+        default=None, description="What becomes of pods on a node that does not answer. Unset: the defaults."
     )

@@ -5,8 +5,9 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
-from deepspeed_operator.api.markers import Timestamp
+from deepspeed_operator.api.markers import Atomic, Timestamp
 
+MAX_NODES: Final = 50
 LARGEST_COUNT: Final = 2**31 - 1
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 
@@ -42,6 +43,13 @@ class RecentRestarts(ApiModel):
 
     since: Timestamp = Field(description="When the first of them was counted; 24 hours later the count begins anew.")
     count: Count = Field(description="How many there were since.")
+
+
+class BlamedNode(ApiModel):
+    """A node that was at fault."""
+
+    name: str = Field(max_length=253, description="The node.")
+    times: Annotated[list[Timestamp], Atomic()] = Field(max_length=2, description="The last two times, in order.")
 
 
 class RepeatedFailure(ApiModel):

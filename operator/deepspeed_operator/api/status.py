@@ -10,7 +10,7 @@ from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
 from deepspeed_operator.api.plan_status import PlanStatus
-from deepspeed_operator.api.restarts import RecentRestarts, RepeatedFailure, Restarts
+from deepspeed_operator.api.restarts import MAX_NODES, BlamedNode, RecentRestarts, RepeatedFailure, Restarts
 from deepspeed_operator.api.transport import Transport
 
 MAX_FINDINGS = 50
@@ -144,6 +144,9 @@ class Run(ApiModel):
         default=None,
         description="The failure that came last, where the ranks took no step since the one before: three of one kind "
         "in a row end the run, and two of the user's program.",
+    )
+    blamed_nodes: Annotated[list[BlamedNode], Atomic()] | None = Field(
+        default=None, max_length=MAX_NODES, description="Nodes that were at fault within 24 hours."
     )
     world: World = Field(description="The ranks of the run.")
     batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")

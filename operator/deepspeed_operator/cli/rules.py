@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from deepspeed_operator.api.failure_policy import FENCE_SECONDS, FORCE_AFTER_FENCE
 from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.job import NAME_RULE
 from deepspeed_operator.api.lifecycle import (
@@ -73,6 +74,11 @@ def _gives_back_within_startup(lifecycle: Object) -> bool:
     return not (isinstance(partial, int) and isinstance(startup, int)) or partial < startup
 
 
+def _forces_after_the_fence(node_loss: Object) -> bool:
+    seconds = node_loss.get("forceDeleteAfterSeconds")
+    return not isinstance(seconds, int) or seconds == -1 or seconds >= FENCE_SECONDS
+
+
 HOLDS: Final[Mapping[str, Callable[[Object], bool]]] = {
     NAME_RULE.rule: _name_fits,
     EXACTLY_ONE_PROGRAM.rule: _one_program,
@@ -83,6 +89,7 @@ HOLDS: Final[Mapping[str, Callable[[Object], bool]]] = {
     MINIMUM_NEEDS_PREFLIGHT.rule: _measures_its_minimum,
     HEAD_NEEDS_PEERS.rule: _head_has_peers,
     PARTIAL_GANG_WITHIN_STARTUP.rule: _gives_back_within_startup,
+    FORCE_AFTER_FENCE.rule: _forces_after_the_fence,
 }
 
 

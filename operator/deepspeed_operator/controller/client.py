@@ -154,11 +154,20 @@ class Client:
         return True
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str | None = None, version: str | None = None
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str | None = None,
+        version: str | None = None,
+        forced: bool = False,
     ) -> Json:
-        """Delete an object; with a uid and resourceVersion, nothing but that one."""
+        """Delete an object; with a uid and resourceVersion, nothing but that one. `forced` waits for no node."""
         preconditions = {"uid": uid, "resourceVersion": version}
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if forced:
+            options["gracePeriodSeconds"] = 0
         if conditions := {key: value for key, value in preconditions.items() if value is not None}:
             options["preconditions"] = conditions
         return await self._request(

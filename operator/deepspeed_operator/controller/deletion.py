@@ -23,7 +23,9 @@ async def delete_pods(client: Client, pods: PodCache, job: DeepSpeedJob, deletio
 async def _delete(client: Client, pods: PodCache, job: DeepSpeedJob, pod: DeletePod) -> None:
     namespace = job.metadata.namespace
     try:
-        answer = await client.delete(PODS, namespace, pod.name, uid=pod.uid, version=pod.resource_version)
+        answer = await client.delete(
+            PODS, namespace, pod.name, uid=pod.uid, version=pod.resource_version, forced=pod.forced
+        )
     except ApiError as error:
         if error.status not in {404, 409}:
             raise

@@ -141,6 +141,11 @@ def policy_of(spec: DeepSpeedJobSpec) -> FailurePolicy:
     return spec.failure_policy or FailurePolicy()
 
 
+def points_at_node(reason: str) -> bool:
+    """Whether a failure for this reason is the fault of the node of its pod: signals and disruptions tell nothing."""
+    return FAILURES.get(reason) is Category.INFRASTRUCTURE
+
+
 def budgets_of(policy: FailurePolicy) -> dict[Budget, int]:
     """Return how many restarts a run may have, of the infrastructure in 24 hours."""
     user = DEFAULT_RESTARTS if policy.max_restarts is None else policy.max_restarts

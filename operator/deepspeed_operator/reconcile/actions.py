@@ -213,11 +213,15 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete exactly this pod. With a resourceVersion a change since then (a result) prevents it."""
+    """Delete exactly this pod. With a resourceVersion a change since then (a result) prevents it.
+
+    `forced`: without waiting for its node, which does not answer.
+    """
 
     name: str
     uid: str
     resource_version: str | None = None
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The one reconcile function: what was observed of a job → what to say and what to do."""
 
+from dataclasses import replace
 from functools import partial
 
 from deepspeed_operator.api.attempt_status import Phase
@@ -11,6 +12,7 @@ from deepspeed_operator.reconcile.observe.unanswered import Unanswered, meanwhil
 from deepspeed_operator.reconcile.phases.backing_off import back_off, failed_before
 from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_run, refused
 from deepspeed_operator.reconcile.phases.ending import keep_result
+from deepspeed_operator.reconcile.phases.lost_nodes import lost_pods
 from deepspeed_operator.reconcile.phases.running import continue_attempt
 from deepspeed_operator.reconcile.phases.suspending import suspend_attempt
 from deepspeed_operator.reconcile.report.grace import report_grace
@@ -71,7 +73,15 @@ def _judge_next(observed: Observed, gang: Gang, installation: Installation) -> O
 
 
 def _advance(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
-    """Decide about the accepted run, by the phase of its attempt."""
+    """Decide about the accepted run, and let go of pods whose nodes do not answer."""
+    outcome = _by_phase(observed, gang, installation)
+    if observed.attempt.phase is Phase.ENDED:
+        return outcome
+    forced, later = lost_pods(observed, gang)
+    return replace(outcome, actions=(*outcome.actions, *forced)).no_later_than(later)
+
+
+def _by_phase(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     match observed.attempt.phase:
         case Phase.STARTING | Phase.REFUSED | Phase.RUNNING:
             return continue_attempt(observed, gang, installation)

@@ -1,6 +1,6 @@
 """One attempt of a job as Kubernetes objects: Service, ConfigMap, pods, EndpointSlices."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -129,6 +129,11 @@ class Attempt:
     def _labels(self) -> dict[str, str]:
         return attempt_labels(self.job, self.attempt)
 
+    @property
+    def _excluded_nodes(self) -> Sequence[str]:
+        known = self.job.status.attempt
+        return known.excluded_nodes or () if known is not None and known.number == self.attempt else ()
+
     @cached_property
     def _template_digest(self) -> str:
         return template_digest(self.job)
@@ -144,7 +149,7 @@ class Attempt:
         return (
             Fabric(profile_of(spec), self._template),
             GangMembership(self.job.metadata.name, pod_volumes(spec, self._content_name)),
-            Scheduling(self._labels),
+            Scheduling(self._labels, self._excluded_nodes),
             *([Hardening()] if is_worker_image(spec, self.installation) else []),
         )
 

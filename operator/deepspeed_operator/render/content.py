@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Final, cast
 
+from deepspeed_operator.api.failure_policy import FENCE_SECONDS
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import World
@@ -17,8 +18,6 @@ from deepspeed_operator.render.network_variables import environment
 from deepspeed_operator.render.policy_document import failure_policy
 
 PROTOCOL: Final = 3  # docs/agent-protocol.md
-# An agent that hears nothing of the others for so long ends its ranks: after it, nothing of a lost pod still writes.
-FENCE_SECONDS: Final = 20
 _SHORT: Final = 80  # characters of a line
 DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
 

@@ -1,21 +1,39 @@
 """Where the scheduler puts the pods of a gang."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deepspeed_operator.api.names import LABEL_ATTEMPT, LABEL_JOB_UID
-from deepspeed_operator.api.untyped import Json
+from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
 from deepspeed_operator.render.contributor import Contributor
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduling(Contributor):
-    """Spreads the pods of an attempt over nodes, as far as there is room; `labels` are the attempt's."""
+    """Spreads the pods of an attempt over nodes, as far as there is room, and keeps them off some.
+
+    `labels` are the attempt's, `excluded` the names of nodes.
+    """
 
     labels: Mapping[str, str]
+    excluded: Sequence[str] = ()
 
     def add_to_pod(self, pod: Json) -> Json:
-        return pod if "topologySpreadConstraints" in pod else {**pod, "topologySpreadConstraints": [self._over_nodes()]}
+        spread = pod.get("topologySpreadConstraints", [self._over_nodes()])
+        placed = {**pod, "topologySpreadConstraints": spread}
+        return {**placed, "affinity": self._elsewhere(pod)} if self.excluded else placed
+
+    def _elsewhere(self, pod: Json) -> Json:
+        """Return the pod's affinity, each of whose terms, of which a node must meet one, excludes the nodes, too."""
+        affinity, ours = object_at(pod, "affinity"), "requiredDuringSchedulingIgnoredDuringExecution"
+        of_nodes = object_at(affinity, "nodeAffinity")
+        required = object_at(of_nodes, ours)
+        fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in self.excluded]
+        terms = [
+            {**term, "matchFields": [*list_at(term, "matchFields"), *fields]}
+            for term in objects_at(required, "nodeSelectorTerms") or [{}]
+        ]
+        return {**affinity, "nodeAffinity": {**of_nodes, ours: {**required, "nodeSelectorTerms": terms}}}
 
     def _over_nodes(self) -> Json:
         return {

@@ -4,11 +4,13 @@ An argument is [RANK:]ACTION[=VALUE]; with a rank it is for that rank alone.
 """
 
 import os
+import random
 import re
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def slow_sigterm(seconds: str) -> None:
@@ -32,6 +34,19 @@ def allocate(mebibytes: str) -> None:
         hoard += b"\1" * 2**20
 
 
+def kill_once(number: str) -> None:
+    """Die by this signal, but not again in the same container."""
+    mark = Path("/tmp/killed-once")
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), int(number))
+
+
+def fail_anew(message: str) -> None:
+    """Fail in other words each time, and not in other numbers alone."""
+    fail(message + " " + "".join(random.choices("ghijklmnopq", k=12)))
+
+
 def import_module(name: str) -> None:
     __import__(name)
 
@@ -40,6 +55,8 @@ ACTIONS: dict[str, Callable[[str], object]] = {
     "allocate": allocate,
     "exit": lambda code: sys.exit(int(code)),
     "import": import_module,
+    "kill-once": kill_once,
+    "raise-anew": fail_anew,
     "kill": lambda number: os.kill(os.getpid(), int(number)),
     "print": print,
     "raise": fail,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deepspeed_operator.api import job, spec
+from deepspeed_operator.api import failure_policy, job, spec
 from deepspeed_operator.api.crd import custom_resource_definition, root_schema
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.markers import Cel
@@ -130,7 +130,9 @@ def test_integers_are_64_bits_and_defaults_fit_their_type() -> None:
 
 def test_every_rule_that_is_written_is_in_the_schema_and_names_its_field() -> None:
     rules = [rule for node in ALL_NODES.values() for rule in node.get("x-kubernetes-validations", [])]
-    single = [value for module in (job, spec) for value in vars(module).values() if isinstance(value, Cel)]
+    single = [
+        value for module in (job, spec, failure_policy) for value in vars(module).values() if isinstance(value, Cel)
+    ]
     written = {rule.message for rule in [*single, *job.ROOT_RULES]}
     assert {rule["message"] for rule in rules} == written
     for rule in rules:

@@ -287,10 +287,13 @@ class Simulation:
             case GiveBack(attempt, message):
                 retry_at = self.now + timedelta(seconds=30)
                 self.facts = replace(self.facts, refusal=Refusal(attempt, Reason.GANG_GIVEN_BACK, message, retry_at))
-            case DeletePod(name, uid, version):
+            case DeletePod(name, uid, version, forced):
                 pod = self.pods[name]
                 assert pod.uid == uid
-                if version in {None, pod.resource_version}:
+                if forced:
+                    self.pods[name] = pod.last_view()
+                    self.writes.append(f"delete {name} by force")
+                elif version in {None, pod.resource_version}:
                     self.pods[name] = replace(pod, deleted_at=self.now, grace_ends=self.now + GRACE)
                     self.writes.append(f"delete {name}")
             case DeleteConfigMaps(attempt, names):

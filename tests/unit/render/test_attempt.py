@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.names import LABEL_ATTEMPT, LABEL_JOB_UID
 from deepspeed_operator.api.spec import NetworkProfile
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.world import world_of
 from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.scheduling import Scheduling
 
 INSTALLATION = Installation("UEsFBg==", "registry.example.com/worker:1", "0.19.8")
 
@@ -241,3 +243,24 @@ def test_a_users_own_shared_memory_is_seen_however_its_path_is_written() -> None
     pod = attempt_of({"spec": mounted}).pod(0)["spec"]
     paths = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
     assert paths == ["/dev/shm/", "/etc/deepspeed-operator"]
+
+
+def test_nodes_to_avoid_are_excluded_in_each_term_of_a_templates_own() -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    terms = [{"matchExpressions": [zone]}, {"matchExpressions": [{**zone, "values": ["b"]}]}]
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [zone]}}]
+    required = {"nodeSelectorTerms": terms}
+    of_nodes = {
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    }
+    pod = Scheduling({LABEL_JOB_UID: "u", LABEL_ATTEMPT: "2"}, ["n1", "n2"]).add_to_pod(
+        {"affinity": {"nodeAffinity": of_nodes, "podAffinity": {}}}
+    )
+    excluded = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("n1", "n2")]
+    now = pod["affinity"]["nodeAffinity"]
+    assert now["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == [
+        {**term, "matchFields": excluded} for term in terms
+    ]
+    assert now["preferredDuringSchedulingIgnoredDuringExecution"] == preferred
+    assert pod["affinity"]["podAffinity"] == {}

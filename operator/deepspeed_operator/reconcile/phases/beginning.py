@@ -21,6 +21,7 @@ from deepspeed_operator.reconcile.admission.configuration import SETTLING_REREAD
 from deepspeed_operator.reconcile.admission.question import Admission, admission
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
+from deepspeed_operator.reconcile.report.blamed_nodes import excluded
 from deepspeed_operator.reconcile.report.conditions import Statement
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import keep_status, report, timestamp
@@ -117,13 +118,15 @@ def begin_attempt(
     now = timestamp(observed.now)
     assert draft.run is not None, "a run is recorded with its first attempt"
     draft.settle_restarts()
+    policy = policy_of(observed.job.spec)
     old_pods = any(not pod.released for pod in observed.pods)
     draft.attempt = AttemptStatus(
         number=observed.job.status.attempt_number + 1,
         phase=phase,
         start_time=now,
         admitted_time=None if old_pods else now,
-        restarts_left=left(draft.run, policy_of(observed.job.spec), observed.now),
+        restarts_left=left(draft.run, policy, observed.now),
+        excluded_nodes=(excluded(draft.run, observed.now) or None) if policy.avoid_blamed_nodes else None,
     )
     draft.workers = Workers()
     draft.transport = draft.plan = draft.engine = None

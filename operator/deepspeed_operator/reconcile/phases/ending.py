@@ -6,7 +6,7 @@ from typing import Final
 from deepspeed_operator.api.attempt_status import AttemptOutcome, Obstacle, Phase
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
-from deepspeed_operator.job.failure_rules import policy_of
+from deepspeed_operator.job.failure_rules import points_at_node, policy_of
 from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import AttemptEnd
 from deepspeed_operator.reconcile.failure.out_of_memory import explained
@@ -54,6 +54,8 @@ def _begin_again(observed: Observed, gang: Gang, draft: StatusDraft, following: 
     begins = timestamp(following.not_before)
     draft.workers = gang.workers
     draft.close_attempt(AttemptOutcome.FAILED, now, failure)
+    if failure.node is not None and points_at_node(failure.reason):
+        draft.blame(failure.node, observed.now)
     draft.count_restart(following.budget, following.repeated, observed.now)
     seconds = round((moment(begins) - moment(now)).total_seconds())
     cause = failure.message.partition("\n")[0].rstrip(" .")

@@ -49,6 +49,11 @@ _FROM: Final = {
     AcceleratorSource.WORKER_IMAGE: f"{_ASKED} its worker image (worker.accelerator).",
     AcceleratorSource.INSTALL_DEFAULT: f"{_ASKED} jobs with an image of their own (defaultAccelerator).",
 }
+_MOST_NODES: Final = 5
+_AVOIDED: Final = (
+    "Nodes {nodes} are avoided, since they were at fault twice within 24 h: to use them, set "
+    "spec.failurePolicy.avoidBlamedNodes to false, with a new spec.runId."
+)
 _TO_CPU: Final = "To train on CPUs, limit the trainer to {resource}: 0 in spec.template."
 _NO_CLAIM: Final = (
     "It starts when the claim can be used: `kubectl describe pvc` says what it waits for, such as a StorageClass; else "
@@ -169,6 +174,9 @@ def obstacle(observed: Observed, gang: Gang) -> Obstacle | None:
     if given is not None and given.resource is not None and f"Insufficient {given.resource}" in pod.unschedulable:
         words = f"{_FROM[given.source]} {_TO_CPU}".format(slots=world.slots_per_node, resource=given.resource)
         hint = f"{words} {hint}"
+    avoided = observed.attempt.excluded_nodes
+    if avoided:
+        hint = f"{_AVOIDED.format(nodes=', '.join(avoided[:_MOST_NODES]))} {hint}"
     words = f"pod {pod.name} cannot be scheduled: {sentence(pod.unschedulable)} {hint}"
     half = half_placed(observed, gang)
     if half is not None:

@@ -25,6 +25,7 @@ from deepspeed_operator.job.failure_rules import Budget
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.pods import moment
 from deepspeed_operator.reconcile.observe.rounds import Rounds
+from deepspeed_operator.reconcile.report.blamed_nodes import blamed
 from deepspeed_operator.reconcile.report.restart_counts import with_restart, with_rounds
 
 
@@ -113,6 +114,11 @@ class StatusDraft:
         assert self.run is not None, "a run is recorded before anything restarts"
         self.run = with_restart(self.run, budget, now)
         self._change_run(repeated=repeated)
+
+    def blame(self, node: str, now: datetime) -> None:
+        """Say that a node was at fault."""
+        assert self.run is not None, "a run is recorded before anything fails"
+        self._change_run(blamed_nodes=blamed(self.run, node, now))
 
     def settle_restarts(self) -> None:
         """Count what was restarted in the pods of the attempt that has ended as the run's."""

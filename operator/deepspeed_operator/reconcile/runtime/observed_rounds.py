@@ -2,6 +2,7 @@
 
 from deepspeed_operator.api.reason_catalogue import CATALOGUE
 from deepspeed_operator.api.reasons import Reason
+from deepspeed_operator.job.failure_rules import points_at_node
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
 from deepspeed_operator.reconcile.observe.messages import how
@@ -26,6 +27,10 @@ def report_rounds(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
     rounds = latest_rounds(observed, gang)
     if rounds is None or not draft.count_rounds(rounds, observed.now) or draft.attempt is None:
         return
+    if rounds.last is not None and points_at_node(rounds.last.reason):
+        node = next((pod.node for pod in gang.pods.values() if pod.name == rounds.last.pod), None)
+        if node is not None:
+            draft.blame(node, observed.now)
     restarts = draft.attempt.restarts
     assert restarts is not None, "they were counted just now"
     number = draft.attempt.round

@@ -27,7 +27,13 @@ PREEMPTED = Failed(Failure(reason="Preempted", message="pod a-1-0 was preempted"
 
 
 def record(user: int = 0, infrastructure: int = 0, **fields: Any) -> RunRecord:
-    given = {"repeated": RepeatedFailure(), "progressed": True, "in_a_row": 1, "seed": "job-1", **fields}
+    given: dict[str, Any] = {
+        "repeated": RepeatedFailure(),
+        "progressed": True,
+        "in_a_row": 1,
+        "seed": "job-1",
+        **fields,
+    }
     return RunRecord(used={Budget.USER: user, Budget.INFRASTRUCTURE: infrastructure}, **given)
 
 
