@@ -44,21 +44,21 @@ CASES = {
     ),
     "killed": Case("RankFailed", ("signal 9",), ("1:kill=9", "sleep=90"), index=1, rank=1, signal=9),
     "traceback": Case(
-        "RankFailed", ("ValueError: bad shape",), ("1:raise=bad shape", "sleep=90"), index=1, rank=1, exit_code=1,
+        "UserError", ("ValueError: bad shape",), ("1:raise=bad shape", "sleep=90"), index=1, rank=1, exit_code=1,
     ),
     "second-slot": Case(
         "RankFailed", ("exited with code 3",), ("3:exit=3", "sleep=90"), index=1, rank=3, exit_code=3,
         options={"slotsPerNode": 2, "trainer": {}},
     ),
     "out-of-memory": Case(
-        "OutOfMemory", ("out of memory", "trainer"), ("1:allocate=2000", "sleep=90"), index=1, rank=1,
+        "HostOutOfMemory", ("out of memory", "trainer"), ("1:allocate=2000", "sleep=90"), index=1, rank=1,
         exit_code=137, signal=9, options={"trainer": SMALL},
     ),
     "container-killed": Case(
         "ContainerKilled", ("killed by signal 9", "trainer"), ("sleep=90",), index=1, exit_code=137, signal=9,
     ),
     "import-deepspeed": Case(
-        "RankFailed", ("ModuleNotFoundError: No module named 'deepspeed'",), ("1:import=deepspeed", "sleep=90"),
+        "UserError", ("ModuleNotFoundError: No module named 'deepspeed'",), ("1:import=deepspeed", "sleep=90"),
         index=1, rank=1, exit_code=1,
     ),
     "launch-deepspeed": Case("PodCheckFailed", ("no deepspeed",), options={"training": {"launcher": "DeepSpeed"}}),

@@ -20,6 +20,7 @@ from dso_message import message, write_message
 from dso_network import name_interface
 from dso_pod import Pod
 from dso_processes import Child
+from dso_reason import OF_A_RANK
 from dso_round import Round
 from dso_service import Service
 from dso_stuck import stuck
@@ -278,7 +279,7 @@ class Agent:
         cause = self.pod.complete(cause)
         self.round.watch.poll()
         self.look()
-        words = ending(cause) if cause["reason"] in ("RankFailed", "RankLeft") else cause["signature"]
+        words = ending(cause) if cause["reason"] in OF_A_RANK else cause["signature"]
         self.pod.printer.say(f"stopping, {cause['reason']}: {words}")
         self.pod.write_message(cause)  # early: we may be killed before the end
         if not (self.member.cause or self.is_over):

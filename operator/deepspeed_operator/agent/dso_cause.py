@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 from typing import Any
 
 from dso_launch import Cause
+from dso_reason import Told, finding
 from dso_words import dying_words, last_words, legible
 
 # Of Python, and of torch when it opens a file to write.
@@ -18,17 +18,12 @@ _PATH = re.compile(
 )
 
 
-def signature(code: int, tail: bytes, error_file: str | None, out_of_memory: bool) -> str:
-    """One line for status: why the rank ended, by its own words where it left any. `code` as subprocess gives it."""
-    recorded = _recorded(error_file)
-    if recorded:
-        return recorded
-    output = legible(tail)
-    if code >= 0:
-        return last_words(code, output)
-    if out_of_memory:
-        return "the container ran out of memory"
-    return dying_words(output) or ("out of memory?" if code == -signal.SIGKILL else "")
+def finding_of(code: int, tail: bytes, error_file: str | None, out_of_memory: bool) -> Told:
+    """Why the rank ended, by its own words where it left any. `code` as subprocess gives it."""
+    recorded, output = _recorded(error_file), legible(tail)
+    words = recorded or (last_words(code, output) if code >= 0 else dying_words(output))
+    found = finding(code, output, words, out_of_memory)
+    return found._replace(reason="UserError") if recorded and found.reason == "RankFailed" and code > 0 else found
 
 
 def unwritable(text: str) -> str:
@@ -49,7 +44,8 @@ def ending(cause: Cause, where: str = "") -> str:
     who = ("the program" if cause["rank"] is None else f"rank {cause['rank']}") + where
     killed = cause["signal"] is not None
     how = f"was killed by signal {cause['signal']}" if killed else f"exited with code {cause['exitCode']}"
-    return f"{who} {how}: {cause['signature']}" if cause["signature"] else f"{who} {how}"
+    perhaps = f" (perhaps {' or '.join(cause['candidates'])})" if cause.get("candidates") else ""
+    return (f"{who} {how}: {cause['signature']}" if cause["signature"] else f"{who} {how}") + perhaps
 
 
 def launcher_code(code: int, tail: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from dso_launch import Cause, LaunchDocument
-from dso_symptom import SETTLE_SECONDS, is_secondary
+from dso_symptom import SETTLE_SECONDS, symptom
 from dso_transport import summary, those_on
 from dso_world import RanksWorld
 
@@ -57,10 +57,10 @@ class HubRound:
         self._take_cause(index, body["cause"], now)
 
     def _take_cause(self, index: int, cause: Cause, now: float) -> None:
-        known = self.suspect if self.suspect and not is_secondary(self.suspect) else None
-        if not is_secondary(cause) and (index == 0 or not self.launch.head_decides):
+        known = self.suspect if self.suspect and not symptom(self.suspect) else None
+        if not symptom(cause) and (index == 0 or not self.launch.head_decides):
             self.conclude(known or cause)
-        elif not known and not (self.suspect and is_secondary(cause)):
+        elif not self.suspect or symptom(cause) < symptom(self.suspect):
             # Where the head decides it may have ended just now, with success, and the other's program with it.
             self.suspect, self.settles = cause, now + SETTLE_SECONDS
 
@@ -69,7 +69,7 @@ class HubRound:
         suspect = self.suspect
         if not suspect or now < self.settles:
             return
-        if self.left and is_secondary(suspect):
+        if self.left and symptom(suspect):
             who = "another pod's program" if suspect["rank"] is None else f"rank {suspect['rank']}"
             suspect = {**self.left, "signature": f"{who} then failed: {suspect['signature']}"}
         self.conclude(suspect)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from typing import Any, Iterator
 
-from dso_cause import launcher_code, signature, unwritable
+from dso_cause import finding_of, launcher_code, unwritable
 from dso_launch import LaunchDocument
 from dso_output import Output, Stream
 from dso_ranks import ProcessSpec, first_words
@@ -94,12 +94,14 @@ class Processes:
         self.output.drain(child.stream)
         tail, rank = child.stream.tail, child.spec.rank
         code = launcher_code(child.code or 0, tail) if self.launch.launcher == "DeepSpeed" else child.code or 0
-        oom = code == -signal.SIGKILL and out_of_memory_kills() > self.oom_kills
-        text = signature(code, tail, child.spec.ours.get("TORCHELASTIC_ERROR_FILE"), oom)
-        barred = unwritable(text)
-        text = f"{barred}: {text}" if barred else text
-        ended = {"signal": -code} if code < 0 else {"exitCode": code}
-        return self.launch.cause("RankFailed", text, rank=rank_of(legible(tail)) if rank is None else rank, **ended)
+        out_of_memory = out_of_memory_kills() > self.oom_kills
+        found = finding_of(code, tail, child.spec.ours.get("TORCHELASTIC_ERROR_FILE"), out_of_memory)
+        barred = unwritable(found.text)
+        text = f"{barred}: {found.text}" if barred else found.text
+        more: dict[str, Any] = {"signal": -code} if code < 0 else {"exitCode": code}
+        if found.others:
+            more["candidates"] = found.others
+        return self.launch.cause(found.reason, text, rank=rank_of(legible(tail)) if rank is None else rank, **more)
 
     def states(self) -> list[dict[str, Any]]:
         return [{"rank": c.spec.rank, "pid": c.process.pid, "exitCode": c.code} for c in self.children]

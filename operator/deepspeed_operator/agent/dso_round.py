@@ -15,7 +15,7 @@ from dso_processes import Child, Processes
 from dso_ranks import ProcessSpec, specs
 from dso_shm import SharedMemory
 from dso_steps import Steps
-from dso_symptom import SETTLE_SECONDS, is_secondary
+from dso_symptom import SETTLE_SECONDS, symptom
 from dso_transport import ReportSource, TransportWatch
 from dso_world import of_pod
 
@@ -74,12 +74,12 @@ class Round:
             return None
         cause = self.processes.failure(child)
         self.printer.say(ending(cause))
-        secondary = is_secondary(cause)
-        if self.suspect and secondary:
+        secondary = symptom(cause)
+        if self.suspect and secondary >= symptom(self.suspect):
             return None
         self.first = child
         if secondary:
-            self.suspect, self.settles = cause, time.monotonic() + SETTLE_SECONDS
+            self.suspect, self.settles = cause, self.settles or time.monotonic() + SETTLE_SECONDS
         else:
             self.failure = cause
         return cause

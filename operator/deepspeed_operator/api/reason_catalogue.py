@@ -1,28 +1,11 @@
 """What each reason means, and what to do then. `make generate` writes docs/failures.md from it."""
 
-from dataclasses import dataclass
 from typing import Final
 
+from deepspeed_operator.api.failed_catalogue import FAILED
+from deepspeed_operator.api.reason_entry import Entry
 from deepspeed_operator.api.reasons import Category, Reason
 from deepspeed_operator.api.status import ConditionType
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What there is to say of a reason. `category` is None where nothing is wrong.
-
-    `meaning` is Markdown. `remedy` is plain text, in which {again} stands for how to run again.
-    """
-
-    category: Category | None
-    meaning: str
-    remedy: str = "Nothing."
-
-    def remedy_by(self, again: str) -> str:
-        """Return the remedy as a sentence; `again` is how to run again."""
-        words = self.remedy.format(again=again)
-        return words[:1].upper() + words[1:]
-
 
 _ACCEPTED: Final = {
     Reason.ACCEPTED: Entry(
@@ -170,150 +153,6 @@ _READY: Final = {
         "{again}.",
     ),
 }
-_FAILED: Final = {
-    Reason.RANK_FAILED: Entry(
-        Category.USER,
-        "A rank exited with another code than 0, or was killed by a signal. The message has the program's words (an "
-        "exception, `error: …` of argparse, a shell, torchrun's report), or else its last line in quotes; addresses of "
-        "other pods are replaced by their ranks. `status.failure.message` has the end of its log.",
-        "Correct the cause, then {again}.",
-    ),
-    Reason.RANK_LEFT: Entry(
-        Category.USER,
-        "A rank ended with 0 while others still trained, and these failed because it was gone: uneven data, or a "
-        "`sys.exit()` on one rank. The message names it, and the rank that failed then.",
-        "Give all ranks the same number of steps (drop_last, equal shards, no exit of one rank alone), then {again}.",
-    ),
-    Reason.SCRIPT_NOT_FOUND: Entry(
-        Category.USER,
-        "The script is not where `spec.training.script` says.",
-        "Check spec.training.script against the image's working directory or spec.training.files.",
-    ),
-    Reason.PYTHON_NOT_FOUND: Entry(
-        Category.USER,
-        "The image has no python3, or not the interpreter of `spec.training.python`.",
-        "The image needs python3 (3.8 or newer); spec.training.python is the ranks' interpreter.",
-    ),
-    Reason.POD_CHECK_FAILED: Entry(
-        Category.USER,
-        "Something in the pod makes training impossible, such as fewer devices than `slotsPerNode`.",
-        "Correct the cause, then {again}.",
-    ),
-    Reason.WORLD_MISMATCH: Entry(
-        Category.USER,
-        "The ranks formed another world than the planned one, such as one of its own in each pod, or a variable that "
-        "is set already would make them. While they train on, it is a finding and an event.",
-        "Remove a variable that is set already; let launcher Ranks or DeepSpeed start the ranks, or start them with "
-        "NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR and MASTER_PORT; {again}.",
-    ),
-    Reason.HOST_NOT_RESOLVED: Entry(
-        Category.INFRASTRUCTURE,
-        "The name of rank 0's pod did not resolve within the startup deadline.",
-        "Check the cluster's DNS and network policies, then {again}.",
-    ),
-    Reason.PEERS_MISSING: Entry(
-        Category.INFRASTRUCTURE,
-        "Not all pods reached rank 0's within the startup deadline; the message names those that did not.",
-        "Check that pods of this namespace may talk to each other, then {again}.",
-    ),
-    Reason.PEER_LOST: Entry(
-        Category.INFRASTRUCTURE,
-        "A pod did not answer for 20 s, so that the others ended their ranks.",
-        "Look at the node; {again}.",
-    ),
-    Reason.TRANSPORT_MISMATCH: Entry(
-        Category.INFRASTRUCTURE,
-        "NCCL does not use the fabric of `network.profile`, and `network.require` is set; the message says what it "
-        "uses. Without `network.require` it is a finding and an event.",
-        "See docs/transport.md for what keeps NCCL from it; {again}.",
-    ),
-    Reason.PREFLIGHT_FAILED: Entry(
-        Category.INFRASTRUCTURE,
-        "`network.preflight`: the bandwidth measurement before the ranks failed, or its result is below "
-        "`network.minimumBusBandwidth`. The message has the numbers, the log each size.",
-        "Look at the network, or at the log of its rank; {again}.",
-    ),
-    Reason.STALE_LAUNCH_DOCUMENT: Entry(
-        Category.INFRASTRUCTURE,
-        "A pod got the launch document of another job or attempt: its node had kept an earlier ConfigMap of that name. "
-        "It ends before it trains with others, or others' data.",
-        "Nothing is wrong with the job: {again}.",
-    ),
-    Reason.TERMINATED: Entry(
-        Category.DISRUPTION,
-        "Somebody outside the pod stopped it.",
-        "Look for a drain, a preemption or a person; {again}.",
-    ),
-    Reason.AGENT_ERROR: Entry(
-        Category.OPERATOR,
-        "The operator's program in the pod failed itself.",
-        "Please report it with its log; {again}.",
-    ),
-    Reason.OUT_OF_MEMORY: Entry(
-        Category.USER,
-        "The kernel killed a process of the container. The message names the rank if the agent survived.",
-        "Raise the memory limit of the trainer container in spec.template, or lower the memory need: a smaller micro "
-        "batch, activation checkpointing, less offload to the CPU.",
-    ),
-    Reason.CONTAINER_KILLED: Entry(
-        Category.INFRASTRUCTURE,
-        "The container got signal 9 and could say nothing: often the node ran out of memory, not the container.",
-        "Look at the events of its node for want of memory; {again}.",
-    ),
-    Reason.CONTAINER_FAILED: Entry(
-        Category.USER,
-        "The trainer container ended without a word of the agent.",
-        "Read its log in status.failure: an entrypoint of the image may have failed before the agent; {again}.",
-    ),
-    Reason.INIT_CONTAINER_FAILED: Entry(
-        Category.USER,
-        "An init container of the template failed.",
-        "Read its log; correct it in spec.template, and {again}.",
-    ),
-    Reason.EVICTED: Entry(
-        Category.DISRUPTION,
-        "The node's kubelet evicted the pod.",
-        "Set memory and ephemeral-storage requests in spec.template; {again}.",
-    ),
-    Reason.PREEMPTED: Entry(
-        Category.DISRUPTION,
-        "The scheduler ended the pod to make room for one of higher priority.",
-        "Set a PriorityClass in spec.template, or wait for room; {again}.",
-    ),
-    Reason.DRAINED: Entry(
-        Category.DISRUPTION,
-        "The pod was evicted through the API, as `kubectl drain` does, or deleted for a taint of its node.",
-        "Find who drains nodes, and when; {again}.",
-    ),
-    Reason.NODE_LOST: Entry(
-        Category.INFRASTRUCTURE,
-        "The pod's node does not answer, or is gone.",
-        "Look at the node; {again}.",
-    ),
-    Reason.POD_DELETED: Entry(
-        Category.DISRUPTION,
-        "A pod was deleted while its ranks ran, and Kubernetes does not say by whom. One whose ranks had all ended "
-        "with 0 by then has succeeded.",
-        "{again}.",
-    ),
-    Reason.POD_FAILED: Entry(
-        Category.INFRASTRUCTURE,
-        "Kubernetes failed the pod for a reason of its own, which is in the message.",
-        "Correct the cause, then {again}.",
-    ),
-    Reason.STARTUP_DEADLINE_EXCEEDED: Entry(
-        Category.INFRASTRUCTURE,
-        "The ranks did not all run within `lifecycle.startupDeadlineSeconds` after `status.attempt.admittedTime`, "
-        "since when the pods could start; the message says what held them up.",
-        "Remove that, or raise the deadline; {again}.",
-    ),
-    Reason.DEADLINE_EXCEEDED: Entry(
-        Category.USER,
-        "The ranks have run for `lifecycle.activeDeadlineSeconds`, over all attempts of the run (`status.run` counts "
-        "them). They were told to end, and nothing restarts them.",
-        "If the run needs more time, raise spec.lifecycle.activeDeadlineSeconds, and {again}.",
-    ),
-}
 _MEMORY_FIT: Final = {
     Reason.FITS: Entry(
         None,
@@ -375,7 +214,7 @@ BY_CONDITION: Final[dict[ConditionType | None, dict[Reason, Entry]]] = {
     ConditionType.ACCEPTED: _ACCEPTED,
     ConditionType.RECONCILING: _RECONCILING,
     ConditionType.READY: _READY,
-    ConditionType.FAILED: _FAILED,
+    ConditionType.FAILED: FAILED,
     ConditionType.MEMORY_FIT: _MEMORY_FIT,
     None: _EVENTS,
 }

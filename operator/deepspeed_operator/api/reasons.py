@@ -1,6 +1,7 @@
 """The reasons of conditions, failures and events. What each means, and what to do then, is in reason_catalogue.py."""
 
 from enum import StrEnum
+from typing import Final
 
 
 class Category(StrEnum):
@@ -45,6 +46,18 @@ class Reason(StrEnum):
 
     RANK_FAILED = "RankFailed"
     RANK_LEFT = "RankLeft"
+    USER_ERROR = "UserError"
+    CONFIG_REJECTED = "ConfigRejected"
+    DATA_OR_CHECKPOINT = "DataOrCheckpoint"
+    CUDA_OUT_OF_MEMORY = "CudaOutOfMemory"
+    HOST_OUT_OF_MEMORY = "HostOutOfMemory"
+    SHARED_MEMORY = "SharedMemory"
+    SEGFAULT = "Segfault"
+    DEVICE_FAULT = "DeviceFault"
+    NCCL_TIMEOUT = "NcclTimeout"
+    NCCL_NETWORK = "NcclNetwork"
+    RENDEZVOUS_TIMEOUT = "RendezvousTimeout"
+    FINISHED_THEN_FAILED = "FinishedThenFailed"
     SCRIPT_NOT_FOUND = "ScriptNotFound"
     PYTHON_NOT_FOUND = "PythonNotFound"
     POD_CHECK_FAILED = "PodCheckFailed"
@@ -57,7 +70,6 @@ class Reason(StrEnum):
     STALE_LAUNCH_DOCUMENT = "StaleLaunchDocument"
     TERMINATED = "Terminated"
     AGENT_ERROR = "AgentError"
-    OUT_OF_MEMORY = "OutOfMemory"
     CONTAINER_KILLED = "ContainerKilled"
     CONTAINER_FAILED = "ContainerFailed"
     INIT_CONTAINER_FAILED = "InitContainerFailed"
@@ -81,3 +93,24 @@ class Reason(StrEnum):
     ENGINE_DIFFERS = "EngineDiffers"
     FASTER_CONFIGURATION = "FasterConfiguration"
     RECONCILE_ERROR = "ReconcileError"
+
+
+# What a rank's own end may be, which its exit code or signal and its words tell.
+OF_A_RANK: Final = frozenset(
+    {
+        Reason.RANK_FAILED,
+        Reason.RANK_LEFT,
+        Reason.USER_ERROR,
+        Reason.CONFIG_REJECTED,
+        Reason.DATA_OR_CHECKPOINT,
+        Reason.CUDA_OUT_OF_MEMORY,
+        Reason.HOST_OUT_OF_MEMORY,
+        Reason.SHARED_MEMORY,
+        Reason.SEGFAULT,
+        Reason.DEVICE_FAULT,
+        Reason.NCCL_TIMEOUT,
+        Reason.NCCL_NETWORK,
+        Reason.RENDEZVOUS_TIMEOUT,
+        Reason.FINISHED_THEN_FAILED,
+    }
+)

@@ -10,7 +10,7 @@ from typing import Final
 
 from deepspeed_operator.api.names import ENV_INDEX, ENV_NODE, ENV_POD, ENV_POD_UID, pod_name
 from deepspeed_operator.api.plan_status import PlanStatus
-from deepspeed_operator.api.reasons import Reason
+from deepspeed_operator.api.reasons import OF_A_RANK, Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import State
 from deepspeed_operator.api.transport import Transport
@@ -259,7 +259,7 @@ def _last_words(directory: Directory) -> Json:
 
 
 def _words(cause: AgentMessage) -> str:
-    if cause.reason not in {Reason.RANK_FAILED, Reason.RANK_LEFT}:
+    if cause.reason not in OF_A_RANK:
         return f"{cause.reason} on node {cause.index}: {cause.signature}"
     who = f"rank {cause.rank}" if cause.rank is not None else "the ranks' launcher"
     return f"{who} on node {cause.index} {ending(cause)}"

@@ -98,7 +98,7 @@ _EXITED: Final = frozenset(range(1, 256)) - _SIGNALLED
 _ENDS_THE_RUN: Final = frozenset[str](
     {
         *(Reason.WORLD_MISMATCH, Reason.TRANSPORT_MISMATCH, Reason.PREFLIGHT_FAILED, Reason.DEADLINE_EXCEEDED),
-        "FinishedThenFailed",
+        Reason.FINISHED_THEN_FAILED,
     }
 )
 # Their pods cannot go on: they have ended, lack something, or their node is at fault.
@@ -107,7 +107,7 @@ _NOT_IN_PLACE: Final = frozenset[str](
         *(Reason.TERMINATED, Reason.PEER_LOST, Reason.PEERS_MISSING, Reason.HOST_NOT_RESOLVED),
         *(Reason.POD_CHECK_FAILED, Reason.AGENT_ERROR, Reason.STALE_LAUNCH_DOCUMENT, Reason.WORLD_MISMATCH),
         *(Reason.TRANSPORT_MISMATCH, Reason.PREFLIGHT_FAILED, Reason.SCRIPT_NOT_FOUND, Reason.PYTHON_NOT_FOUND),
-        *("DeviceFault", "HostOutOfMemory", "SharedMemory", Reason.OUT_OF_MEMORY, Reason.CONTAINER_KILLED),
+        *(Reason.DEVICE_FAULT, Reason.HOST_OUT_OF_MEMORY, Reason.SHARED_MEMORY, Reason.CONTAINER_KILLED),
         *(Reason.INIT_CONTAINER_FAILED, Reason.EVICTED, Reason.PREEMPTED, Reason.DRAINED),
         *(Reason.NODE_LOST, Reason.POD_DELETED, Reason.POD_FAILED, Reason.STARTUP_DEADLINE_EXCEEDED),
     }

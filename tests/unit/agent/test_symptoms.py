@@ -7,6 +7,7 @@ import pytest
 from tests.unit.agent.harness import Gang, launch_of, load
 
 symptom, address, hub = load("dso_symptom"), load("dso_address"), load("dso_hub")
+reasons = load("dso_reason")
 Make = Callable[..., Gang]
 
 SYMPTOMS = [
@@ -54,18 +55,20 @@ CAUSES = [
 
 
 def cause(text: str, **more: object) -> dict[str, object]:
-    reason = "PreflightFailed" if text.startswith("the bandwidth") else "RankFailed"
+    killed = more.get("signal")
+    found = reasons.finding(-killed if isinstance(killed, int) else 1, text, text, False)
+    reason = "PreflightFailed" if text.startswith("the bandwidth") else found.reason
     return {"reason": reason, "signature": text, "rank": 0, "signal": None, "exitCode": 1, **more}
 
 
 @pytest.mark.parametrize("text", SYMPTOMS)
 def test_a_rank_that_lost_another_one(text: str) -> None:
-    assert symptom.is_secondary(cause(text))
+    assert symptom.symptom(cause(text))
 
 
 @pytest.mark.parametrize("text", CAUSES)
 def test_a_rank_that_failed_by_itself(text: str) -> None:
-    assert not symptom.is_secondary(cause(text))
+    assert not symptom.symptom(cause(text))
 
 
 def test_a_watchdogs_abort_is_a_symptom_and_another_abort_is_none() -> None:
@@ -73,9 +76,9 @@ def test_a_watchdogs_abort_is_a_symptom_and_another_abort_is_none() -> None:
         "[PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread terminated with exception: [Rank 3] "
     )
     timeout += "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE)"
-    assert symptom.is_secondary(cause(timeout, signal=6, exitCode=None))
-    assert not symptom.is_secondary(cause("no more memory", signal=6, exitCode=None))
-    assert not symptom.is_secondary(cause("Fatal Python error: Segmentation fault", signal=11, exitCode=None))
+    assert symptom.symptom(cause(timeout, signal=6, exitCode=None))
+    assert not symptom.symptom(cause("no more memory", signal=6, exitCode=None))
+    assert not symptom.symptom(cause("Fatal Python error: Segmentation fault", signal=11, exitCode=None))
 
 
 PODS = [("rank 0 in pod a-1-0", "n0", ["10.0.0.6", "fd00::6"]), ("rank 1 in pod a-1-1", "n1", ["10.0.0.7", "fd00::7"])]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deepspeed_operator.api.reason_catalogue import BY_CONDITION, CATALOGUE, Entry
+from deepspeed_operator.api.reason_catalogue import BY_CONDITION, CATALOGUE
+from deepspeed_operator.api.reason_entry import Entry
 from deepspeed_operator.api.reasons import Reason
 from tests.consoles import ROOT
 
@@ -20,7 +21,7 @@ NO_REASONS = {
     *("Pending", "Waiting", "Preflight", "Stopping", "Finished"),
     *("None", "Ranks", "DeepSpeed", "Accelerate", "Lightning"),
     *("Init", "Plugin", "Socket", "Mixed", "Nodes", "Unknown", "NoDevFiles"),
-    *("NoneType", "DummyOptim", "Head"),
+    *("NoneType", "DummyOptim", "Python", "Traceback", "Head", "Fail", "Restart"),
 }
 PATH = re.compile(r"\b(?:spec|status)\.\w+(?:\.\w+)*")
 

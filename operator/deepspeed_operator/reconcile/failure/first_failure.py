@@ -139,7 +139,7 @@ def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
         reason, summary = Reason.INIT_CONTAINER_FAILED, f"init {container} {how(ended.exit_code, signal)}"
     elif ended.reason == "OOMKilled":
         victim = f"rank {said.rank} in {container}" if said is not None and said.rank is not None else container
-        reason, summary = Reason.OUT_OF_MEMORY, f"{victim} was killed: out of memory (the kernel's OOM killer)"
+        reason, summary = Reason.HOST_OUT_OF_MEMORY, f"{victim} was killed: out of memory (the kernel's OOM killer)"
     elif absent is not None:
         python = absent.group(1).rpartition("/")[2].startswith("python")
         reason = Reason.PYTHON_NOT_FOUND if python else Reason.CONTAINER_CANNOT_START

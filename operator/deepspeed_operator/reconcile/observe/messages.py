@@ -32,6 +32,8 @@ class AgentMessage(ApiModel):
     node: str | None = Field(default=None, max_length=253)
     signature: str = Field(default="", max_length=1000)
     killed_after_seconds: _Number | None = None  # the pod's ranks had so much grace, and needed more
+    # Other reasons that it may have, where the words alone are not certain.
+    candidates: list[Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=64)]] = Field(default=[], max_length=2)
     stuck: str = Field(default="", max_length=1000)  # what keeps the pod from ending
     rounds: ToldRounds = None
     stepped: bool | None = None  # whether a rank took an optimizer step in the round that ended
@@ -56,7 +58,8 @@ def says_completed(pod: PodView) -> bool:
 def ending(said: AgentMessage) -> str:
     """Return how a rank, a program or a pod ended, and what it said of it."""
     end = _LEFT if said.reason == Reason.RANK_LEFT else how(said.exit_code, said.signal)
-    return f"{end}: {said.signature}" if said.signature else end
+    words = f"{end}: {said.signature}" if said.signature else end
+    return f"{words} (not certain: perhaps {' or '.join(said.candidates)})" if said.candidates else words
 
 
 def how(exit_code: int | None, signal: int | None) -> str:

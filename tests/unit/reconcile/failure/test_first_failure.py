@@ -98,7 +98,7 @@ def test_a_silent_death_explains_the_lost_connections_of_its_peers() -> None:
     simulation.settle()
     failure = simulation.job.status.failure
     assert failure is not None
-    assert (failure.reason, failure.pod, failure.node) == ("OutOfMemory", "pretrain-1-2", "node2")
+    assert (failure.reason, failure.pod, failure.node) == ("HostOutOfMemory", "pretrain-1-2", "node2")
     assert failure.signal == 9
     assert "container trainer of pod pretrain-1-2" in failure.message
 
@@ -110,7 +110,7 @@ def test_the_rank_is_named_when_the_agent_survived_its_oom_kill() -> None:
     simulation.settle()
     failure = simulation.job.status.failure
     assert failure is not None
-    assert (failure.reason, failure.rank, failure.pod) == ("OutOfMemory", 1, "pretrain-1-1")
+    assert (failure.reason, failure.rank, failure.pod) == ("HostOutOfMemory", 1, "pretrain-1-1")
 
 
 def test_a_gang_whose_peers_do_not_end_is_failed_after_a_while_and_removed() -> None:

@@ -1,0 +1,217 @@
+"""What real failures say, as data: words, the reason that they mean, and who says them.
+
+The first entry that fits decides, so that a special one stands before a general one. The texts that these come from,
+and are tested with, are in tests/unit/agent/failures.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# How much another rank's end explains this one's: not at all, perhaps, or surely.
+CAUSE, PERHAPS, CONSEQUENCE = range(3)
+
+
+class Signature(NamedTuple):
+    reason: str
+    pattern: re.Pattern[str]
+    source: str  # who prints it
+    weight: int = CAUSE
+    others: tuple[str, ...] = ()  # reasons that it may have as well, where the words alone are not certain
+    of_torch: bool = False  # only in an exception of torch, or where it has aborted: any word may be a key of a user's
+
+
+def _says(
+    reason: str,
+    pattern: str,
+    source: str,
+    weight: int = CAUSE,
+    *,
+    others: tuple[str, ...] = (),
+    of_torch: bool = False,
+) -> Signature:
+    return Signature(reason, re.compile(pattern, re.IGNORECASE), source, weight, others, of_torch)
+
+
+# What torch raises as one of these is told by gloo, NCCL and the stores; an abort's words begin as they like.
+OF_TORCH = re.compile(r"(?:(?:\w+\.)*Dist(?:Backend|Store|Network|)Error|RuntimeError|(?:\w+\.)*TimeoutError): ")
+
+# In the line that tells why a program ended: its exception, or what() of its abort.
+WORDS = (
+    _says("SharedMemory", r"killed by signal: bus error|out of shared memory", "torch.utils.data"),
+    _says("SharedMemory", r"unable to (?:open|mmap|resize|write to|allocate)\b.*(?:shared memory|</?torch_)", "torch"),
+    _says("SharedMemory", r"/dev/shm|shared memory segment|posix_fallocate failed|\bshm_open\b|_shm_manager", "NCCL"),
+    _says("HostOutOfMemory", r"killed by signal: killed", "torch.utils.data", others=("RankFailed",)),
+    _says("Segfault", r"killed by signal: (?:segmentation fault|illegal instruction)", "torch.utils.data"),
+    _says("Segfault", r"fatal python error: (?:segmentation fault|illegal instruction)", "faulthandler"),
+    _says("SharedMemory", r"fatal python error: bus error", "faulthandler"),
+    _says(
+        "CudaOutOfMemory", r"\b(?:cuda|hip|xpu|npu|gpu|device)\b[^.]*\bout of memory|cuda_error_out_of_memory", "CUDA"
+    ),
+    _says("CudaOutOfMemory", r"^torch\.(?:cuda\.)?OutOfMemoryError\b|cudaErrorMemoryAllocation", "torch, CUDA"),
+    _says("CudaOutOfMemory", r"cuda failure (?:2 )?'out of memory'|failed to cuda (?:malloc|calloc)", "NCCL"),
+    _says("CudaOutOfMemory", r"cu(?:blas|dnn)_status_alloc_failed", "cuBLAS, cuDNN"),
+    _says("CudaOutOfMemory", r"cublas_status_not_initialized", "cuBLAS", others=("DeviceFault", "UserError")),
+    _says("CudaOutOfMemory", r"nvml_success == r internal assert", "torch", others=("DeviceFault",)),
+    _says("HostOutOfMemory", r"cpuallocator|alloc_cpu|std::bad_alloc|^(?:\w+\.)*_?(?:Array)?MemoryError\b", "torch"),
+    _says("HostOutOfMemory", r"^(?!.*(?:nccl|ibv_)).*cannot allocate memory", "the kernel"),
+    _says("HostOutOfMemory", r"ray\S*OutOfMemoryError", "ray"),
+    _says("DeviceFault", r"uncorrectable (?:ecc|nvlink)|ecc error|fallen off the bus|gpu is lost", "CUDA, driver"),
+    _says("DeviceFault", r"(?:devices?|device\(s\)) (?:are|is|is/are) busy or unavailable", "CUDA"),
+    _says("DeviceFault", r"system not yet initialized|cudaErrorSystemNotReady|error 80[23]\b", "CUDA, fabric manager"),
+    _says(
+        "DeviceFault", r"no cuda-capable device is detected|device not ready|hardware stack error|nvlink sharp", "CUDA"
+    ),
+    _says(
+        "DeviceFault", r"\bxid\b.*\b(?:48|6[34]|7[49]|9[2458])\b|nvlink error|nvml\S* (?:unknown|gpu lost)", "driver"
+    ),
+    _says(
+        "DeviceFault",
+        r"\b(?:cuda|hip)\b[^:']*(?:error|failure)[^:']*[:'] ?"
+        r"(?:unspecified launch failure|unknown error|the launch timed out|an illegal instruction)",
+        "CUDA",
+        others=("UserError",),  # a kernel of the program's own may write where it must not
+    ),
+    _says(
+        "DeviceFault", r"no cuda gpus are available|no nvidia driver|cuda unknown error", "torch", others=("UserError",)
+    ),
+    _says("UserError", r"cu(?:blas|dnn)_status_", "cuBLAS, cuDNN", others=("CudaOutOfMemory", "DeviceFault")),
+    _says("UserError", r"illegal memory access", "CUDA", others=("DeviceFault",)),
+    _says("UserError", r"device-side assert|misaligned address|no kernel image", "CUDA"),
+    _says("UserError", r"detected mismatch between collectives", "torch.distributed"),
+    _says("UserError", r"invalid usage|duplicate gpu detected", "NCCL", of_torch=True),
+    # Checkpoints and data
+    _says("DataOrCheckpoint", r"used a dp world size of|universal_checkpoint_info", "deepspeed"),
+    _says("DataOrCheckpoint", r"in loading state_dict|size mismatch for |loaded state dict", "torch.nn, torch.optim"),
+    _says("DataOrCheckpoint", r"pytorchstream(?:reader|writer)|the file might be corrupted", "torch"),
+    _says("DataOrCheckpoint", r"^(?:\w+\.)*(?:Safetensor|Unpickling|Read|UnidentifiedImage)Error\b", "safetensors"),
+    _says(
+        "DataOrCheckpoint", r"^(?:\w+\.)*(?:BadZipFile|CheckpointException)\b|truncated|iostream error", "torch, PIL"
+    ),
+    _says("DataOrCheckpoint", r"input/output error|stale file handle|transport endpoint|unexpected pos \d", "a volume"),
+    _says(
+        "DataOrCheckpoint", r"valid checkpoint|checkpoint\S* (?:not found|does not exist|is missing)", "transformers"
+    ),
+    _says("DataOrCheckpoint", r"error no file named|not appear to have (?:a file|files) named", "transformers"),
+    _says("DataOrCheckpoint", r"is not a local folder and|couldn't connect to '?https?://\S*hugg", "transformers"),
+    _says(
+        "DataOrCheckpoint",
+        r"^(?:\w+\.)*(?:(?:LocalEntry|Repository|Revision|Entry|DataFiles|Dataset)NotFound|GatedRepo"
+        r"|DatasetGeneration|NonMatching\w+)Error\b",
+        "huggingface_hub, datasets",
+    ),
+    _says("DataOrCheckpoint", r"^(?:\w+\.)*Arrow\w+: |not able to read records|eoferror: ran out of input", "pyarrow"),
+    # DeepSpeed's configuration
+    _says("ConfigRejected", r"deepspeedconfigerror", "deepspeed.runtime.config"),
+    _says(
+        "ConfigRejected", r"validation errors? for (?:DeepSpeed\w*|\w*(?:Offload|Monitor|Comms|Zero)\w*Config)", "it"
+    ),
+    _says("ConfigRejected", r"check batch related parameters|micro batch size per gpu: |either train_batch_size", "it"),
+    _says("ConfigRejected", r"(?:^AssertionError: )(?:train batch size|gradient accumulation steps): ", "it"),
+    _says("ConfigRejected", r"client provided optimizer|zero.?offload can only work with", "deepspeed, transformers"),
+    _says("ConfigRejected", r"deepspeed config (?:values|file)|in the deepspeed config|your ds-config", "transformers"),
+    _says("ConfigRejected", r"num_elems \d+ ?> ?buffer", "deepspeed.runtime.swap_tensor"),
+    _says("ConfigRejected", r"expected a string path to an existing deepspeed config", "deepspeed"),
+    # Who did not come, at the start
+    _says("RendezvousTimeout", r"rendezvous(?:timeout|connection|closed)error", "torchrun", PERHAPS),
+    _says("RendezvousTimeout", r"timed out after \d+ seconds waiting for", "c10d store", PERHAPS, of_torch=True),
+    _says("RendezvousTimeout", r"client socket has (?:timed out|failed to connect)", "c10d", PERHAPS, of_torch=True),
+    _says(
+        "RendezvousTimeout", r"wait timeout after \d+ms|^RuntimeError: socket timeout", "c10d", PERHAPS, of_torch=True
+    ),
+    _says(
+        "RendezvousTimeout", r"^RuntimeError: conn\S* timed out|timed out initializing", "c10d", PERHAPS, of_torch=True
+    ),
+    # Who did not come later
+    _says("NcclTimeout", r"watchdog caught collective operation timeout|timed out in blocking wait", "c10d", PERHAPS),
+    _says("NcclTimeout", r"watchdog (?:got stuck|hang)|heartbeat monitor timed out", "c10d", PERHAPS),
+    _says("NcclTimeout", r"failed to pass monitoredbarrier", "c10d", PERHAPS),
+    _says("NcclTimeout", r"store->get\(.*(?:socket timeout|timeout waiting)", "c10d", PERHAPS, of_torch=True),
+    _says("NcclTimeout", r"timed out waiting \d+ms for|application timeout caused", "gloo", PERHAPS, of_torch=True),
+    # Who ended it, or whom it lost
+    _says("RankFailed", r"signalexception: .*got signal: 15|received 15 death signal", "torchrun", CONSEQUENCE),
+    _says("NcclNetwork", r"^(?:Connection(?:Reset|Refused|Aborted)|BrokenPipe)Error\b", "Python", CONSEQUENCE),
+    _says(
+        "NcclNetwork",
+        r"connection (?:was )?(?:likely )?(?:reset|closed|refused|aborted)|broken pipe|pair closure"
+        r"|remote process exited|ncclRemoteError|communicator was aborted|failed to recv, got 0 bytes|socket timeout"
+        r"|gloo/transport/\w+/(?:pair|buffer|unbound_buffer)\.cc",
+        "gloo, NCCL, c10d",
+        CONSEQUENCE,
+        of_torch=True,
+    ),
+    # A network that does not work
+    _says("NcclNetwork", r"failed to listen|address already in use", "c10d", of_torch=True),
+    _says("NcclNetwork", r"call to ibv_|no socket interface found|no route to host", "NCCL", PERHAPS, of_torch=True),
+    _says(
+        "DeviceFault",
+        r"unhandled cuda error|ncclUnhandledCudaError",
+        "NCCL",
+        others=("CudaOutOfMemory", "UserError"),
+        of_torch=True,
+    ),
+    _says(
+        "NcclNetwork", r"unhandled system error|nccl(?:System|Internal)Error|nccl error", "NCCL", PERHAPS, of_torch=True
+    ),
+    _says("RendezvousTimeout", r"^(?:\w+\.)*DistStoreError\b", "c10d", PERHAPS),
+    _says("NcclNetwork", r"^(?:\w+\.)*Dist(?:Backend|Network|)Error\b", "c10d", PERHAPS),
+)
+# In the log, where the words say no more than that something failed, or that another rank did.
+LOG = (
+    _says(
+        "SharedMemory",
+        r"unexpected bus error|shared memory segment|posix_fallocate failed|fail\w* [^\n]*/dev/shm/",
+        "NCCL",
+    ),
+    _says(
+        "DeviceFault", r"xid \(pci[^)]*\): (?!13\b|31\b|43\b|45\b)\d+|fallen off the bus|uncorrectable ecc", "kernel"
+    ),
+    _says("CudaOutOfMemory", r"cuda failure (?:2 )?'out of memory'|failed to cuda (?:malloc|calloc)", "NCCL"),
+    _says("Segfault", r"unexpected segmentation fault|segmentation fault \(core dumped\)", "torch, a shell"),
+    _says("Segfault", r"double free or corruption|(?:free|malloc|realloc)\(\): |corrupted (?:size|double)", "glibc"),
+    _says("RankFailed", r"received 15 death signal", "torchrun", CONSEQUENCE),
+    _says("HostOutOfMemory", r"oom[-_ ]kill|out of memory: killed process|task \d+: out of memory", "kernel, slurm"),
+)
+# With SIGKILL alone: what DeepSpeed says of the host's memory before it is full.
+MEMORY_FULL = re.compile(r"CPU Virtual Memory: .*percent = (?:9\d|100)")
+# Words that say no more than that something failed.
+VAGUE = re.compile(
+    r"unhandled (?:system|cuda) error|exited unexpectedly|Caught \w+ in DataLoader|unknown error|^Fatal Python error"
+    r"|terminate called|internal error|^$|^\x22"  # no words, or only the last line, in quotes
+)
+# An exception with the last places of its traceback: `exception @ path:function path:function`.
+PLACES = (
+    _says(
+        "SharedMemory", r"no space left on device.*multiprocessing/(?:synchronize|shared_memory|heap)\.py:", "Python"
+    ),
+    _says("DataOrCheckpoint", r"no space left on device|disk quota exceeded", "the kernel"),
+    _says("DataOrCheckpoint", r"^FileNotFoundError\b(?!.*/subprocess\.py:\S+$)", "Python"),
+    _says(
+        "ConfigRejected",
+        r"deepspeed/runtime/(?:\w+/)?config(?:_utils)?\.py:"
+        r"|deepspeed/runtime/engine\.py:_(?:configure|do)_\w+$|deepspeed/runtime/lr_schedules\.py:\S+$"
+        r"|transformers/(?:integrations/)?deepspeed\.py:(?:deepspeed_init|trainer_config\w+|deepspeed_optim\w+)$",
+        "deepspeed, transformers",
+    ),
+    _says("RendezvousTimeout", r"tim(?:ed|e)[ -]?out.* @ .*torch/distributed/(?:rendezvous|elastic/)", "c10d", PERHAPS),
+    _says("NcclTimeout", r"tim(?:ed|e)[ -]?out.* @ .*torch/distributed/distributed_c10d\.py:\S+$", "c10d", PERHAPS),
+    _says("DataOrCheckpoint", r"^(?:\w+\.)*JSONDecodeError\b", "Python"),
+    _says(
+        "DataOrCheckpoint",
+        r":_?(?:deepspeed_)?load_(?:zero_)?(?:checkpoint|state_dict|from_checkpoint|state)\b|state_dict_factory\.py"
+        r"|/datasets/(?:builder|load|data_files)\.py",
+        "torch, deepspeed, transformers, datasets",
+    ),
+)
+# A mistake of the code, wherever it is.
+OF_CODE = re.compile(r"(?:Attribute|Type|Name|Import|ModuleNotFound|Syntax|Indentation|UnboundLocal)Error\b")
+# A program that has come to its end: its interpreter goes down, or torch's own objects do.
+GOES_DOWN = re.compile(
+    r"at interpreter shutdown|Exception ignored in atexit callback|Error in atexit\._run_exitfuncs"
+    r"|Python runtime state: finalizing"
+)
+LEFT = re.compile(
+    r"destroy_process_group\(\) was not called before program exit|has NOT been destroyed before we destruct"
+)
+TRAINED = re.compile(r"'train_runtime'|Training completed\b|\*{5} train metrics \*{5}|End time of running main")
