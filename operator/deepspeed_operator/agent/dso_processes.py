@@ -24,6 +24,16 @@ def out_of_memory_kills() -> int:
     return 0
 
 
+def memory_used(cgroup: str = "/sys/fs/cgroup") -> str:
+    """The most memory that this container held, beside its limit (v2, else v1); empty where the kernel does not say."""
+    names = (("memory.peak", "memory.max"), ("memory/memory.max_usage_in_bytes", "memory/memory.limit_in_bytes"))
+    for pair in names:
+        used, limit = (first_words(f"{cgroup}/{name}")[0] for name in pair)
+        if used.isdigit() and limit.isdigit():
+            return f"it used {int(used) / 2**30:.1f} of its {int(limit) / 2**30:.1f} GiB"
+    return ""
+
+
 class Child:
     __slots__ = ("code", "process", "spec", "stream")
 
@@ -96,8 +106,10 @@ class Processes:
         code = launcher_code(child.code or 0, tail) if self.launch.launcher == "DeepSpeed" else child.code or 0
         out_of_memory = out_of_memory_kills() > self.oom_kills
         found = finding_of(code, tail, child.spec.ours.get("TORCHELASTIC_ERROR_FILE"), out_of_memory)
-        barred = unwritable(found.text)
-        text = f"{barred}: {found.text}" if barred else found.text
+        used = memory_used() if found.reason == "HostOutOfMemory" else ""
+        text = f"{found.text}: {used}" if used else found.text
+        barred = unwritable(text)
+        text = f"{barred}: {text}" if barred else text
         more: dict[str, Any] = {"signal": -code} if code < 0 else {"exitCode": code}
         if found.others:
             more["candidates"] = found.others

@@ -148,8 +148,8 @@ MEANINGS: Final[dict[str, dict[Code, str]]] = {
     },
     "Memory and speed": {
         Code.INVALID_MODEL: "`spec.model` contradicts itself, or what else is known.",
-        Code.DOES_NOT_FIT: "The memory of a GPU is certainly not enough.",
-        Code.POD_MEMORY: "The container's memory limit is less than what its ranks need.",
+        Code.DOES_NOT_FIT: "The memory of a GPU, or of a pod, is certainly not enough.",
+        Code.POD_MEMORY: "The container's memory limit is less than what its ranks need, or hardly more.",
         Code.FASTER_PREDICTED: "Another configuration is much faster by the GPU's data sheet.",
         Code.FASTER_MEASURED: "Another configuration is faster by what was measured.",
     },

@@ -204,8 +204,11 @@ def _json(name: str, texts: list[str]) -> list[Any]:
 
 def _gpu(text: str) -> str:
     found = [device.name for device in devices_like(text)]
-    if len(found) == 1:
-        return found[0]
+    # Of a family of which all but one are called by more than their memory, that one is meant: H100, and H100 NVL.
+    plain = [name for name in found if name.count("-") == 1]
+    for meant in (found, plain):
+        if len(meant) == 1:
+            return meant[0]
     if found:
         raise argparse.ArgumentTypeError(f"{text[:20]} is one of {', '.join(found)}: which one?")
     raise argparse.ArgumentTypeError(f"{text[:20]} is not one of {', '.join(DEVICES)}")

@@ -14,7 +14,8 @@ from deepspeed_operator.job.provenance import Fact, Source
 from deepspeed_operator.job.units import GIB
 from deepspeed_operator.plan.advice.alternatives import WORTHWHILE, Speedups, free_micro_batch
 from deepspeed_operator.plan.advice.script import INT8_AT_STAGE_3, NF4_AT_STAGE_3
-from deepspeed_operator.plan.memory.fit import Fit
+from deepspeed_operator.plan.memory.fit import ERROR, Fit
+from deepspeed_operator.plan.memory.host import loading
 from deepspeed_operator.plan.time.costs import TUNED, UTILIZATION
 from deepspeed_operator.plan.traffic.collectives import Term
 from deepspeed_operator.plan.traffic.unproven import PROVEN_VERSIONS
@@ -45,7 +46,7 @@ def lines(planned: Planned) -> Iterator[str]:
             yield f"  {source.value}: {', '.join(facts)}"
     yield from _traffic_lines(planned)
     yield from _memory_lines(planned)
-    yield _pod_line(planned)
+    yield from _pod_lines(planned)
     yield from _time_lines(planned)
     if planned.shares is not None:
         yield _share_line(planned.shares, planned)
@@ -81,16 +82,23 @@ def _memory_lines(planned: Planned) -> Iterator[str]:
         yield f"  fits into {gib(fit.capacity)} ({fit.source}): {words}{': ' if fit.open else ''}{'; '.join(fit.open)}"
 
 
-def _pod_line(planned: Planned) -> str:
+def _pod_lines(planned: Planned) -> Iterator[str]:
     items = [f"{item.what} {gib(item.size)}" for item in planned.now.pod if item.size > _SMALL]
     limit = planned.job.limit
     of_limit = f" of its limit of {gib(limit)}" if limit is not None else ""
     words = f"{gib(planned.now.pod_size)}{of_limit}{_beyond(planned, planned.now)}"
-    return f"Memory of a pod: {words}, without data loaders and /dev/shm: {', '.join(items)}"
+    yield f"Memory of a pod: {words}, without data loaders and /dev/shm: {', '.join(items)}"
+    loaded = loading(planned.now.plan.setup, planned.job.around.model, planned.job.around.slots)
+    if loaded > _SMALL:
+        first = "make TrainingArguments or HfDeepSpeedConfig before the model"
+        yield f"  while it is loaded: {gib(loaded)} more, unless zero.Init divides it ({first})"
 
 
 def _beyond(planned: Planned, estimate: Estimate) -> str:
-    return ", too much" if estimate.pod_size > planned.largest_pod else ""
+    if estimate.pod_size > planned.largest_pod:
+        return ", too much"
+    limit = planned.job.limit
+    return ", not surely enough" if limit is not None and estimate.pod_size * (1 + ERROR) > limit else ""
 
 
 def _time_lines(planned: Planned) -> Iterator[str]:

@@ -185,6 +185,10 @@ def test_a_wrong_command_line_ends_with_2(config: Path, option: str, value: str,
 MODEL_7B = ("--parameters", "7e9")
 
 
+def test_a_family_of_which_one_is_called_by_its_memory_alone_means_that_one() -> None:
+    assert recorded(JOB_7B, "--gpu", "H100") == recorded(JOB_7B, "--gpu", "H100-80G")
+
+
 def test_a_gpu_by_name_has_memory_speed_and_links() -> None:
     found = recorded(JOB_7B, "--gpu", "A100-80G")
     facts = {fact["name"]: fact["source"] for fact in found["facts"]}

@@ -18,7 +18,7 @@ from deepspeed_operator.job.units import gib
 from deepspeed_operator.job.world import declared_parallelism
 from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.memory.fit import Fit, MemoryFit, fit_of
-from deepspeed_operator.plan.memory.host import host_memory
+from deepspeed_operator.plan.memory.host import certain_host_memory, host_memory, loading
 from deepspeed_operator.plan.memory.peaks import Memory, memory
 from deepspeed_operator.plan.model.architecture import Model, UnknownModelError
 from deepspeed_operator.plan.model.declared import model_of
@@ -57,6 +57,14 @@ class Case:
     def pod(self, slots: int) -> float:
         """Bytes of memory that a pod of so many ranks needs at least."""
         return sum(item.size for item in host_memory(self.setup, self.model, self.micro, self.accumulation, slots))
+
+    def pod_at_least(self, slots: int) -> float:
+        """Bytes of memory that a pod of so many ranks holds for certain."""
+        return 0.0 if self.undecided else certain_host_memory(self.setup, self.model, slots)
+
+    def loading(self, slots: int) -> float:
+        """Bytes that a pod of so many ranks needs besides while it loads the model, unless zero.Init divides it."""
+        return loading(self.setup, self.model, slots)
 
     @property
     def setup(self) -> Setup:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.dsconfig.setup import Setup, ZeroStage
-from deepspeed_operator.plan.engine.wrappers import Wrapper
+from deepspeed_operator.dsconfig.offload import device_of
+from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
+from deepspeed_operator.plan.engine.partitioning import model_bytes
+from deepspeed_operator.plan.engine.wrappers import Wrapper, optimizer_of
 from deepspeed_operator.plan.memory.sizes import FP32, MemoryItem, Sizes, sizes_of
 from deepspeed_operator.plan.model.architecture import Model
 
@@ -37,6 +39,35 @@ def host_memory(setup: Setup, model: Model, micro: int, accumulation: int, slots
     whole = [MemoryItem(item.what, item.size * slots) for item in items if item.size]
     copies = max(0, _checkpoint(sizes, slots) - (process - least) * slots)
     return (*whole, MemoryItem(CHECKPOINT, copies))
+
+
+def certain_host_memory(setup: Setup, model: Model, slots: int) -> float:
+    """Bytes that a pod of so many ranks holds whatever else there is: offloaded states that are never pinned.
+
+    Pinned memory is the driver's, which some kernels do not count as the container's; 0 where it is not known how much
+    is offloaded, or trained.
+    """
+    optimizer = optimizer_of(setup)
+    section = object_at(setup.zero.get("offload_optimizer"))
+    share = 1.0 if section.get("ratio") is None else section["ratio"]
+    others = setup.value(ZERO, "zenflow") is not None or section.get("super_offload")
+    known = device_of(setup, "offload_optimizer") == "cpu" and isinstance(share, int | float) and not others
+    if not known or optimizer.assumed or model.assumes("trainableParameters"):
+        return 0.0
+    sizes = sizes_of(setup, model, 1, 1, optimizer)
+    if not sizes.offloaded:
+        return 0.0
+    weights = FP32 if sizes.wrapper is Wrapper.ZERO_3 else 0
+    return slots * sizes.part * (optimizer.states + weights) * min(1.0, max(0.0, share))
+
+
+def loading(setup: Setup, model: Model, slots: int) -> float:
+    """Bytes that a pod's ranks hold at stage 3 while each loads the whole model, as without zero.Init they do.
+
+    What is quantized is not counted.
+    """
+    counted = setup.stage == ZeroStage.PARAMETERS and model.usage.quantized is None
+    return float(slots * model.parameters * model_bytes(setup)) if counted else 0.0
 
 
 def _offloaded(sizes: Sizes) -> Iterator[MemoryItem]:

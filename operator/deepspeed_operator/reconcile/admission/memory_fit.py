@@ -26,6 +26,11 @@ def stated(
 ) -> tuple[Statement, list[Finding]]:
     """Return the condition MemoryFit, and the findings that go with it; a pod has `slots` ranks."""
     pod = list(_of_the_pod(case, spec, slots)) if isinstance(case, Case) else []
+    refuses = spec.admission is AdmissionPolicy.REQUIRE_FIT
+    remark, path = (error, "spec.admission") if refuses else (advice, "spec.model")
+    if isinstance(case, Case) and (too_much := _pod_is_too_small(case, spec, slots)):
+        said = Statement(Fit.NO.value, Reason.DOES_NOT_FIT, too_much)
+        return said, [remark(path, Code.DOES_NOT_FIT, too_much, _MORE_MEMORY)]
     planned = plan_memory(case, gpus)
     if isinstance(planned, Missing):
         words = f"{planned.path}: {planned.why}.{_HOW_TO_KNOW.get(planned.path, '')}"
@@ -36,20 +41,45 @@ def stated(
     said = Statement(planned.fit.value, _REASONS[planned.fit], str(planned))
     if planned.fit is not Fit.NO:
         return said, pod
-    refuses = spec.admission is AdmissionPolicy.REQUIRE_FIT
-    remark, path = (error, "spec.admission") if refuses else (advice, "spec.model")
     remedy = smallest_change(case, planned.capacity) if isinstance(case, Case) else None
     smaller = f"{remedy}." if remedy else "No single change that is known fits."
     fix = f"{smaller} Correct spec.model or spec.gpuMemory where they are wrong."
     return said, [remark(path, Code.DOES_NOT_FIT, str(planned), fix), *pod]
 
 
+_MORE_MEMORY: Final = "Raise resources.limits.memory of the trainer container, or offload less."
+
+
+def _pod_is_too_small(case: Case, spec: DeepSpeedJobSpec, slots: int) -> str:
+    """Return what a pod holds for certain, if that is more than its container may use; else nothing."""
+    limit, least = pod_limit(spec), case.pod_at_least(slots)
+    if limit is None or least <= limit:
+        return ""
+    return (
+        f"A pod's {slots} ranks hold {gib(least)} of optimizer states in the host's memory, without all else, and the "
+        f"trainer container may use {gib(limit)}: the kernel kills them. It does not fit even under the most "
+        "favourable assumptions."
+    )
+
+
 def _of_the_pod(case: Case, spec: DeepSpeedJobSpec, slots: int) -> Iterator[Finding]:
     limit, need = pod_limit(spec), case.pod(slots)
-    if limit is not None and need * (1 - ERROR) > limit:
+    if limit is None:
+        return
+    loaded = max(need, case.loading(slots))
+    if need * (1 - ERROR) > limit:
         message = (
             f"the trainer container may use {gib(limit)}, and its {slots} ranks need about "
             f"{gib(need)}, without data loaders and /dev/shm: the kernel would kill them."
         )
-        fix = "Raise resources.limits.memory of the trainer container, or offload less."
-        yield advice("spec.template", Code.POD_MEMORY, message, fix)
+        yield advice("spec.template", Code.POD_MEMORY, message, _MORE_MEMORY)
+    elif loaded * (1 + ERROR) > limit:
+        message = (
+            f"the trainer container may use {gib(limit)}, and its {slots} ranks, each of which loads the whole model "
+            f"unless zero.Init divides it, need {gib(loaded)} for that."
+            if loaded > need
+            else f"the trainer container may use {gib(limit)}, and its {slots} ranks need about {gib(need)}: data "
+            "loaders and /dev/shm have hardly any room beside that."
+        )
+        first = "Make transformers' TrainingArguments, or HfDeepSpeedConfig, before the model is loaded. "
+        yield advice("spec.template", Code.POD_MEMORY, message, (first if loaded > need else "") + _MORE_MEMORY)

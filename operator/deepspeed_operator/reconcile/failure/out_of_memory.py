@@ -1,14 +1,15 @@
-"""What to say of a GPU that ran out of memory: what was predicted, and the smallest change that fits."""
+"""What to say of a GPU or a pod that ran out of memory: what was predicted, and the smallest change that fits."""
 
 import re
 from typing import Final
 
+from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.job.accelerators import default_resource
 from deepspeed_operator.job.gpus import Gpus
 from deepspeed_operator.job.units import GIB, gib
 from deepspeed_operator.plan.advice.smallest_change import smallest_change
-from deepspeed_operator.plan.memory.case import Case, Missing, case_of
+from deepspeed_operator.plan.memory.case import Case, Missing, case_of, pod_limit
 from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
 from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus
 from deepspeed_operator.reconcile.failure.first_failure import saying_more
@@ -27,14 +28,18 @@ _UNITS: Final = {"GiB": GIB, "MiB": 2**20}
 
 
 def explained(observed: Observed, failure: Failure) -> Failure:
-    """Add to an out-of-memory failure of a GPU what was predicted, and the smallest change that would fit.
+    """Add to an out-of-memory failure what was predicted, and of a GPU the smallest change that would fit.
 
     Unanswered is raised to read the run's configuration, without which nothing can be predicted.
     """
-    known = _OUT_OF_MEMORY.search(failure.message) and observed.job.spec.model and not is_of_another_run(observed)
-    case = _case(observed) if known else None
+    of_pod = failure.reason == Reason.HOST_OUT_OF_MEMORY
+    known = of_pod or _OUT_OF_MEMORY.search(failure.message)
+    case = _case(observed) if known and observed.job.spec.model and not is_of_another_run(observed) else None
     if case is None:
         return failure
+    if of_pod:
+        words = _of_the_pod(case, pod_limit(observed.job.spec), observed.run.world.slots_per_node)
+        return saying_more(failure, f". {words}")
     hint = out_of_memory(case, failure.message, known_gpus(observed, default_resource(observed.run.world)))
     return saying_more(failure, f". {hint}") if hint else failure
 
@@ -57,6 +62,14 @@ def out_of_memory(case: Case | Missing, words: str, gpus: Gpus | None) -> str:
     return (
         f"{hint}; the smallest change that fits: {remedy.change}" if remedy else f"{hint}; no change that is known fits"
     )
+
+
+def _of_the_pod(case: Case, limit: int | None, slots: int) -> str:
+    of_limit = f", of {gib(limit)} that its container may use" if limit is not None else ""
+    words = f"Predicted: its {slots} ranks need {gib(case.pod(slots))}{of_limit}, without data loaders and /dev/shm"
+    loading = case.loading(slots)
+    more = f"; {gib(loading)} more while each loads the model, unless zero.Init divides it" if loading else ""
+    return f"{words}{more}"
 
 
 def _bytes(pattern: re.Pattern[str], words: str) -> int:

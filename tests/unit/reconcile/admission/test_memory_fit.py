@@ -183,19 +183,62 @@ def test_a_refused_job_is_judged_by_the_nodes_of_later() -> None:
     assert (found.node_reads, said(found)) == (2, ("True", "Fits"))
 
 
-def test_a_pod_that_may_use_too_little_memory_for_what_is_offloaded_is_told() -> None:
-    def advised(limit: str) -> list[str]:
-        trainer = {"name": "trainer", "image": "worker:1", "resources": {"limits": {"memory": limit}}}
-        zero = {"stage": 2, "offload_optimizer": {"device": "cpu"}}
-        found = simulation(
-            template={"spec": {"containers": [trainer]}},
-            deepspeedVersion="0.19.8",
-            dsConfig={**CONFIG, "zero_optimization": zero},
-        )
-        return [each.message for each in found.job.status.findings if each.path == "spec.template"]
+def offloading(limit: str, stage: int = 2, offload: str = "cpu", **spec: Any) -> Simulation:
+    trainer = {"name": "trainer", "image": "worker:1", "resources": {"limits": {"memory": limit}}}
+    zero = {"stage": stage, "offload_optimizer": {"device": offload}}
+    return simulation(
+        template={"spec": {"containers": [trainer]}},
+        deepspeedVersion="0.19.8",
+        dsConfig={**CONFIG, "zero_optimization": zero},
+        **spec,
+    )
 
-    assert ["4 ranks need about" in each for each in advised("32Gi")] == [True]
-    assert advised("256Gi") == []
+
+def advised(found: Simulation) -> list[str]:
+    return [each.message for each in found.job.status.findings if each.path == "spec.template"]
+
+
+def test_a_pod_that_may_use_too_little_memory_for_what_is_offloaded_is_told() -> None:
+    assert ["4 ranks need about" in each for each in advised(offloading("32Gi"))] == [True]
+    assert advised(offloading("256Gi")) == []
+
+
+def test_a_limit_that_leaves_nothing_for_data_loaders_is_told() -> None:
+    found = offloading("90Gi")
+    assert ["hardly any room beside that" in each for each in advised(found)] == [True]
+    assert found.pods
+
+
+@pytest.mark.parametrize(("policy", "runs"), [("Always", True), ("RequireFit", False)])
+def test_a_pod_that_cannot_hold_the_states_that_are_offloaded_does_not_fit(policy: str, runs: bool) -> None:
+    """8 bytes of 6.7 B parameters, of which 4 of 8 ranks hold a half: 25 GiB that no kernel leaves uncounted."""
+    found = offloading("20Gi", admission=policy)
+    assert said(found) == ("False", "DoesNotFit")
+    assert "hold 25.1 GiB of optimizer states in the host's memory" in found.condition(ConditionType.MEMORY_FIT).message
+    assert bool(found.pods) is runs
+
+
+@pytest.mark.parametrize(
+    "unsure",
+    [
+        {"model": {**MODEL, "trainableParameters": None}},
+        {"offload": "none"},
+        {"offload": "nvme"},
+    ],
+    ids=["some may be frozen", "not offloaded", "on a disk"],
+)
+def test_required_fit_refuses_no_pod_of_which_something_is_not_certain(unsure: dict[str, Any]) -> None:
+    model = {**MODEL, "activationCheckpointing": True}
+    given: dict[str, Any] = {"admission": "RequireFit", "model": model, **unsure}
+    found = offloading("20Gi", **given)
+    assert "optimizer states in the host's memory" not in found.condition(ConditionType.MEMORY_FIT).message
+
+
+def test_ranks_that_each_load_the_whole_model_are_told_of_zero_init() -> None:
+    model = {**MODEL, "activationCheckpointing": True}
+    (message,) = advised(offloading("48Gi", stage=3, offload="none", model=model))
+    assert "each of which loads the whole model unless zero.Init divides it, need 50.2 GiB for that" in message
+    assert advised(offloading("64Gi", stage=3, offload="none", model=model)) == []
 
 
 def test_without_facts_nothing_is_said() -> None:
