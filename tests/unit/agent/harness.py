@@ -185,15 +185,15 @@ class Gang:
     def write(self) -> Path:
         etc = self.directory / "etc"
         etc.mkdir(exist_ok=True)
-        (etc / "hostfile").write_text("".join(f"{host} slots={self.slots}\n" for host in self.hosts))
-        (etc / "token").write_text(self.token)
+        put(etc / "hostfile", "".join(f"{host} slots={self.slots}\n" for host in self.hosts))
+        put(etc / "token", self.token)
         if self.config is not None:
-            (etc / "ds_config.json").write_text(json.dumps(self.config))
+            put(etc / "ds_config.json", json.dumps(self.config))
         own = {"attempt": self.attempt, "nodes": self.nodes, "slotsPerNode": self.slots, "python": self.python}
         config = str(etc / "ds_config.json") if self.config is not None else None
         ports = {"agent": self.port, "preflight": 24444, "masters": [29500, 29501]}
         launch = document(**{**own, "configPath": config, "ports": ports, **self.launch})
-        (etc / "launch.json").write_text(json.dumps(launch))
+        put(etc / "launch.json", json.dumps(launch))
         return etc
 
     def start(self, index: int = 0, *, wrapper: tuple[str, ...] = (), **environment: str) -> Running:
@@ -239,6 +239,12 @@ class Gang:
             except subprocess.TimeoutExpired:
                 running.process.kill()
                 running.process.wait()
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file, but not while agents that have begun may be reading the same from it."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
 
 
 def load(module: str) -> ModuleType:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.agent.harness import PRINT_ENVIRONMENT, Gang
+from tests.unit.agent.harness import PRINT_ENVIRONMENT, Gang, failure_policy
 
 Make = Callable[..., Gang]
 
@@ -149,3 +149,20 @@ def test_the_rank_that_torch_names_in_its_traceback_is_taken(gang: Make) -> None
     script = "".join(f"print({'[rank3]: ' + line!r})\n" for line in lines) + "raise SystemExit(1)"
     (ended,) = gang(slots=4, script=script, launch={"launcher": "None"}).run()
     assert (ended.cause["rank"], ended.cause["signature"]) == (3, "ValueError: boom")
+
+
+ONCE = """
+import os, sys, time
+print("port", os.environ["MASTER_PORT"], flush=True)
+if os.environ.get("RANK", os.environ["NODE_RANK"]) == "1" and os.environ["MASTER_PORT"] == "29500":
+    raise ValueError("this once")
+time.sleep(1.5 if os.environ["MASTER_PORT"] == "29501" else 60)
+"""
+
+
+@pytest.mark.parametrize("launcher", ["DeepSpeed", "None"])
+def test_a_launchers_ranks_start_again_in_their_pods(gang: Make, deepspeed: str, launcher: str) -> None:
+    launch = {"launcher": launcher, "args": ["trains"], "failurePolicy": failure_policy()}
+    ended = gang(nodes=2, script=ONCE, launch=launch).run(PYTHONPATH=deepspeed)
+    assert [(each.code, each.cause["round"], each.cause["rounds"]["user"]) for each in ended] == [(0, 2, 1)] * 2
+    assert all("port 29501" in each.output for each in ended)

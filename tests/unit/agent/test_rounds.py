@@ -2,10 +2,14 @@
 
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -305,3 +309,58 @@ def usage(pid: int) -> tuple[int, int, int, int]:
         for task in Path(f"/proc/{child}/task").glob("*/children"):
             children += task.read_text().split()
     return len(list(Path(f"/proc/{pid}/fd").iterdir())), threads, memory, len(children)
+
+
+def test_a_member_that_is_cut_off_between_rounds_plays_the_next_one_once(gang: Make, tmp_path: Path) -> None:
+    made = restarting(gang, "if restarts == 0:\n    if rank == 0: sys.exit(1)\n    time.sleep(60)\ntime.sleep(2)")
+    proxy = Proxy(made.hosts[0], made.port)
+    first = made.start(0)
+    cut_off = tmp_path / "etc"
+    shutil.copytree(made.directory / "etc", cut_off)
+    (cut_off / "hostfile").write_text(f"{proxy.host} slots=1\n{made.hosts[1]} slots=1\n")
+    second = made.start(1, DEEPSPEED_OPERATOR_DIR=str(cut_off))
+    second.wait_for_output("start 0 of rank 1")
+    proxy.cut()
+    first.wait_for(lambda: round_of(first) == 2)
+    assert len(starts(second)) == 1
+    proxy.mend()
+    ended = [each.end() for each in (first, second)]
+    assert [(each.code, each.cause["round"], len(starts(each))) for each in ended] == [(0, 2, 2)] * 2
+
+
+class Proxy:
+    """Between a member and the hub: passes all on, or cuts what is under way and takes nothing more."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.target = host, port
+        self.host = f"{host.rpartition('.')[0]}.200"
+        self.open: list[socket.socket] = []
+        self.is_cut = False
+        self.listener = socket.create_server((self.host, port))
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self) -> None:
+        while True:
+            caller, _ = self.listener.accept()
+            if self.is_cut:
+                caller.close()
+                continue
+            hub = socket.create_connection(self.target)
+            self.open += [caller, hub]
+            for source, sink in ((caller, hub), (hub, caller)):
+                threading.Thread(target=self.copy, args=(source, sink), daemon=True).start()
+
+    def copy(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def cut(self) -> None:
+        self.is_cut = True
+        for each in self.open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        self.is_cut = False

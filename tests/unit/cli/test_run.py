@@ -82,6 +82,13 @@ def test_a_signal_that_kills_a_rank_is_named(start: Start) -> None:
     assert "rank 0 on node 0 was killed by signal 6 (SIGABRT): Fatal Python error: Aborted" in ended.output
 
 
+def test_a_rank_that_is_killed_starts_again_and_the_output_says_so(start: Start) -> None:
+    program = "import os; os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.kill(os.getpid(), 9)"
+    ended = start(program, nodes=2).end(60)
+    assert ended.code == 0, ended.output
+    assert re.search(r"round 2 begins: rank \d in pod \S+ was killed by signal 9\b.*; restart 1 of 20", ended.output)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_who_stops_it_stops_all_ranks_and_lets_them_save(start: Start, number: signal.Signals) -> None:
     save = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
