@@ -143,7 +143,6 @@ async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> Non
 
 async def remove_names(client: Client, job: DeepSpeedJob, service: str, slices: Iterable[str]) -> None:
     """Delete the job's Service and EndpointSlices, as far as they are the job's."""
-    # The Service first: the control plane deletes slices of a Service that is gone, and none of them is missed.
     for resource, name in (SERVICES, service), *((ENDPOINT_SLICES, name) for name in slices):
         live = await read(client, resource, job.metadata.namespace, name, metadata=True)
         if live is not None and owner_of(live, job) is Owner.OURS:

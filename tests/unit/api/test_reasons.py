@@ -19,7 +19,7 @@ TABLE = re.compile(r"(?<=^<!-- reasons: )(\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
 # Words of the agent's source that look like a reason: phases, launchers, frameworks, NCCL's words and Python's.
 NO_REASONS = {
     *("Pending", "Waiting", "Preflight", "Stopping", "Finished"),
-    *("None", "Ranks", "DeepSpeed", "Accelerate", "Lightning"),
+    *("None", "Ranks", "DeepSpeed", "Torchrun", "Accelerate", "Lightning"),
     *("Init", "Plugin", "Socket", "Mixed", "Nodes", "Unknown", "NoDevFiles"),
     *("NoneType", "DummyOptim", "Python", "Traceback", "Head", "Fail", "Restart"),
 }

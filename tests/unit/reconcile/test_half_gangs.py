@@ -100,6 +100,19 @@ def test_a_gang_gives_back_what_it_may_hold_only_for_so_long() -> None:
     assert "longer than spec.lifecycle.partialGangDeadlineSeconds (300 s)" in message(simulation)
 
 
+def test_a_run_that_finds_no_room_says_to_whom_its_pods_were_given_back_last() -> None:
+    simulation = half_placed(lifecycle={"startupDeadlineSeconds": 60}, failurePolicy={"maxInfrastructureRestarts": 0})
+    simulation.half_gangs = [other(simulation)]
+    simulation.wait(20)
+    simulation.settle()
+    simulation.remove()
+    simulation.wait(40)
+    simulation.settle()
+    assert simulation.job.status.failure is not None
+    assert simulation.job.status.failure.reason == "StartupDeadlineExceeded"
+    assert "for which the older job a/first waits" in simulation.job.status.failure.message
+
+
 def test_pods_that_have_gone_or_end_are_no_part_of_a_gang() -> None:
     simulation = half_placed()
     placed, homeless = simulation.pod(0), simulation.pod(1)

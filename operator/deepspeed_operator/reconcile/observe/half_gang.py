@@ -37,7 +37,8 @@ class HalfGang:
     def of(cls, pods: Iterable[PodView], created: str) -> Self | None:
         """Return the half gang that the pods of one job's latest attempt are; None if they are none."""
         alive = [pod for pod in pods if not (pod.finished or pod.gone or pod.deleted_at)]
-        latest = [pod for pod in alive if pod.attempt == max(each.attempt for each in alive)]
+        attempt = max((pod.attempt for pod in alive), default=0)
+        latest = [pod for pod in alive if pod.attempt == attempt]
         placed = [pod for pod in latest if pod.node is not None]
         homeless = [pod for pod in latest if pod.node is None and pod.unschedulable_since is not None]
         if not placed or not homeless:

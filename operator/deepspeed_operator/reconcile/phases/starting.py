@@ -223,7 +223,7 @@ def deadline(observed: Observed, gang: Gang) -> datetime | None:
 def not_running_in_time(observed: Observed, gang: Gang) -> Failed:
     """Return why the startup deadline passed, with the pod that Kubernetes cannot start, if that is it."""
     seconds, culprit = observed.job.spec.startup_deadline_seconds, held_up(gang)
-    before = recorded(observed, Reason.VOLUMES_NOT_READY, Reason.PODS_REFUSED)
+    before = recorded(observed, Reason.VOLUMES_NOT_READY, Reason.PODS_REFUSED, Reason.GANG_GIVEN_BACK)
     known = obstacle(observed, gang) or before or unheard_of(observed, gang)
     if known is not None:
         why = known.message
