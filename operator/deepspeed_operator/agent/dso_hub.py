@@ -52,9 +52,9 @@ class Hub:
         """Whether a round has opened: from then on the gang is complete."""
         return self.round.opened or self.round.number > self.launch.round
 
-    def stage(self) -> tuple[int, bool, bool]:
+    def stage(self) -> tuple[int, bool, bool, bool]:
         """What members are told at once when it changes."""
-        return self.round.number, self.round.opened, self.decided
+        return self.round.number, self.round.opened, self.decided, self.round.asks
 
     def missing(self) -> list[int]:
         return [index for index in range(self.launch.nodes) if index not in self.peers]
@@ -109,6 +109,7 @@ class Hub:
             "cause": self.cause,
             "rounds": self.restarts.summary(),
             "stepped": self.round.stepped,
+            "asks": self.round.asks,
             "registered": len(self.peers),
             "node": self.launch.node,
         }
@@ -124,6 +125,8 @@ class Hub:
 
     def is_news(self, body: dict[str, Any]) -> bool:
         """Whether the answer to this heartbeat would tell the member something that it does not know."""
+        if self.round.asks and body["round"] == self.round.number and body["ranks"] is None:
+            return True
         number, opened = self.round.number, self.round.opened
         latest = number if opened else number - 1 if self.has_opened else 0
         return self.decided or body["knows"] != [number, latest]

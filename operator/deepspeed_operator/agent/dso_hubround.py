@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from dso_late import waited_for
 from dso_launch import Cause, LaunchDocument
-from dso_symptom import SETTLE_SECONDS, symptom
+from dso_symptom import TIMEOUTS, settle_seconds, symptom
 from dso_transport import summary, those_on
 from dso_world import RanksWorld
 
@@ -27,7 +28,9 @@ class HubRound:
         self.stepped: bool | None = None  # whether a rank has made an optimizer step; None: nobody could see one
         # A failure that may only follow from another one, and until when the hub waits for that one's report.
         self.suspect: Cause | None = None
-        self.settles = 0.0
+        self.suspect_at = self.settles = 0.0  # when it failed, by this clock
+        self.ranks: dict[int, Any] = {}  # what the ranks of each pod printed last, where one of them timed out
+        self.pods: dict[int, str] = {}  # their names, with those of their nodes
         self.left: Cause | None = None  # the first rank that ended with 0
         self.transports: dict[int, dict[str, Any]] = {}
         self.world = RanksWorld(launch)
@@ -35,6 +38,11 @@ class HubRound:
     @property
     def opened(self) -> bool:
         return self.opened_at is not None
+
+    @property
+    def asks(self) -> bool:
+        """Whether members are to tell what their ranks printed last."""
+        return bool(self.suspect and not self.cause and self.suspect["reason"] in TIMEOUTS)
 
     def take(self, index: int, body: dict[str, Any], now: float) -> None:
         """What the heartbeat of this pod reports of this round."""
@@ -47,6 +55,9 @@ class HubRound:
         if body["stepped"] is not None:
             self.stepped = bool(self.stepped or body["stepped"])
         self.left = self.left or body["left"]
+        if body["ranks"] is not None:
+            self.ranks[index] = body["ranks"]
+            self.pods[index] = f"pod {body['pod']} on node {body['node']}"
         if body["transport"]:
             self._take_transport(index, body["transport"])
         if body["world"]:
@@ -54,15 +65,18 @@ class HubRound:
         if not body["cause"] or self.cause:
             return
         self.failed_at = now if self.failed_at is None else self.failed_at
-        self._take_cause(index, body["cause"], now)
+        self._take_cause(index, body["cause"], now - (body["ago"] or 0.0), now)
 
-    def _take_cause(self, index: int, cause: Cause, now: float) -> None:
+    def _take_cause(self, index: int, cause: Cause, failed_at: float, now: float) -> None:
         known = self.suspect if self.suspect and not symptom(self.suspect) else None
         if not symptom(cause) and (index == 0 or not self.launch.head_decides):
             self.conclude(known or cause)
-        elif not self.suspect or symptom(cause) < symptom(self.suspect):
+        elif not self.suspect:
             # Where the head decides it may have ended just now, with success, and the other's program with it.
-            self.suspect, self.settles = cause, now + SETTLE_SECONDS
+            self.suspect, self.suspect_at, self.settles = cause, failed_at, now + settle_seconds(cause)
+        elif (symptom(cause), failed_at) < (symptom(self.suspect), self.suspect_at):
+            self.settles += max(0.0, settle_seconds(cause) - settle_seconds(self.suspect))
+            self.suspect, self.suspect_at = cause, failed_at
 
     def settle(self, now: float) -> None:
         """Nobody has reported what the suspect follows from: it is the cause itself, or a rank that left with 0 is."""
@@ -72,6 +86,8 @@ class HubRound:
         if self.left and symptom(suspect):
             who = "another pod's program" if suspect["rank"] is None else f"rank {suspect['rank']}"
             suspect = {**self.left, "signature": f"{who} then failed: {suspect['signature']}"}
+        elif self.asks:
+            suspect = {**suspect, "signature": waited_for(suspect, self.ranks, self.pods)}
         self.conclude(suspect)
 
     def finish(self) -> None:

@@ -27,11 +27,18 @@ class RoundReport:
         self.number = number
         self.phase = "Waiting"
         self.failure: Cause | None = None  # this pod's
+        self.failed_at: float | None = None
         self.left: Cause | None = None  # the first rank of this pod that ended with 0
         self.stepped: bool | None = None  # whether a rank has made an optimizer step; None: nobody could see one
         self.stuck: str | None = None  # what keeps this pod from another round
         self.transport: dict[str, Any] | None = None  # until the hub has it
         self.world: dict[str, Any] | None = None  # likewise
+        self.ranks: list[dict[str, Any]] | None = None  # what its ranks printed last, once the hub has asked
+
+    def take(self, phase: str, failure: Cause | None) -> None:
+        self.phase, self.failure = phase, failure or self.failure
+        if failure and self.failed_at is None:
+            self.failed_at = time.monotonic()
 
     def take_transport(self, report: dict[str, Any]) -> None:
         """Goes with the next heartbeat."""
@@ -50,6 +57,7 @@ class Member(threading.Thread):
         self.wake = wake
         # What goes to the hub.
         self.current = RoundReport(launch.round)
+        self.describe: Callable[[], list[dict[str, Any]]] = list  # what its ranks printed last: dso_late.ranks_now
         self.stop_seconds = 0.0  # that it took to end the round before
         self.own_addresses = own_addresses()
         # What comes from the hub.
@@ -74,7 +82,7 @@ class Member(threading.Thread):
 
     def report(self, phase: str, failure: Cause | None = None) -> None:
         """Tell the hub at once, beside the standing call; its answer arrives like any other."""
-        self.current.phase, self.current.failure = phase, failure or self.current.failure
+        self.current.take(phase, failure)
         self._tell()
 
     def begin(self, number: int, stop_seconds: float) -> RoundReport:
@@ -133,6 +141,9 @@ class Member(threading.Thread):
             self.round = answer["round"]  # the last: what it means has arrived
         if answer["opened"]:
             self.opened = max(self.opened, answer["round"])
+        current = self.current
+        if answer["asks"] and current.ranks is None and answer["round"] == current.number:
+            current.ranks = self.describe()
         self.wake()
 
     def _refuse(self, answer: dict[str, Any]) -> None:
@@ -158,11 +169,13 @@ class Member(threading.Thread):
             # Before the world: who has finished has reported its world, with this heartbeat or an earlier one.
             "phase": current.phase,
             "cause": current.failure,
+            "ago": None if current.failed_at is None else time.monotonic() - current.failed_at,
             "left": current.left,
             "stepped": current.stepped,
             "stuck": current.stuck,
             "transport": current.transport,
             "world": current.world,
+            "ranks": current.ranks,
         }
 
 

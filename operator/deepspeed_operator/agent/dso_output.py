@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import threading
+import time
 from typing import Callable, Sequence
 
 PIECE = 65536
@@ -15,18 +16,21 @@ Tap = Callable[[bytes], None]
 class Stream:
     """One rank's pipe; `prefix` stands before each of its lines."""
 
-    __slots__ = ("fd", "inside", "partial", "prefix", "tail")
+    __slots__ = ("at", "fd", "inside", "partial", "prefix", "tail")
 
     def __init__(self, fd: int, prefix: bytes) -> None:
         self.fd = fd
         self.prefix = prefix
         self.partial = b""
         self.tail = b""
+        self.at: float | None = None  # when it last wrote; None: never
         self.inside = False  # a line longer than PIECE has been begun
 
     def take(self, chunk: bytes, last: bool = False) -> bytes:
         """What can be printed now: all up to the last newline; the rest once it is long, or the stream is over."""
         self.tail = (self.tail + chunk)[-KEPT:]
+        if chunk:
+            self.at = time.monotonic()
         data = self.partial + chunk
         if last and (data or self.inside):
             data += b"" if data.endswith(b"\n") else b"\n"

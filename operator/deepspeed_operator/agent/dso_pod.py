@@ -7,6 +7,7 @@ from typing import Any, Callable
 
 from dso_descendants import descendants
 from dso_hub import Hub
+from dso_late import ranks_now
 from dso_launch import PROTOCOL, Cause, LaunchDocument
 from dso_member import Member
 from dso_message import message, write_message
@@ -29,6 +30,7 @@ class Pod:
         self.member = Member(launch, wake)
         self.hub = Hub(launch, self.started) if launch.index == 0 else None
         self.round = self._round()
+        self.member.describe = lambda: ranks_now(self.round.processes.children)
         self.probe: Probe | None = None
         self.phase = "Waiting"
         self.bandwidth: int | None = None  # bytes a second, where a preflight has measured it

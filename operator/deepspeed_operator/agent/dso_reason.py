@@ -79,7 +79,7 @@ def finding(code: int, output: str, words: str, out_of_memory: bool) -> Told:
 
 def signature_of(words: str, aborted: bool = False) -> Signature | None:
     of_torch = aborted or bool(OF_TORCH.match(words))
-    return next((each for each in WORDS if (of_torch or not each.of_torch) and each.pattern.search(words)), None)
+    return next((each for each in WORDS if (of_torch or not each.of_torch) and each.search(words)), None)
 
 
 def _explained(output: str, words: str, killed: int) -> tuple[Signature | None, str]:
@@ -102,7 +102,7 @@ def _explained(output: str, words: str, killed: int) -> tuple[Signature | None, 
     if other:
         return other
     for each in LOG:
-        line = _line(each.pattern, text)
+        line = _line(each, text)
         if line:
             alone = not vague or not words or line in words
             return each, line if alone else f"{words}: {line}"
@@ -128,7 +128,7 @@ def _placed(places: list[str], words: str) -> Signature | None:
     if OF_CODE.match(words):
         return None
     near = f"{words} @ {' '.join(places[-6:])}"
-    return next((each for each in PLACES if each.pattern.search(near)), None)
+    return next((each for each in PLACES if each.search(near)), None)
 
 
 def _finished(output: str, words: str, killed: int) -> bool:
@@ -156,8 +156,8 @@ def _signal(code: int, output: str) -> int:
     return code - 128 if code - 128 in _OF_SHELLS else 0
 
 
-def _line(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
+def _line(signature: Signature, text: str) -> str:
+    found = signature.search(text)
     if not found:
         return ""
     begin = text.rfind("\n", 0, found.start()) + 1

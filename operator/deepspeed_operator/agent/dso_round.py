@@ -15,7 +15,7 @@ from dso_processes import Child, Processes
 from dso_ranks import ProcessSpec, specs
 from dso_shm import SharedMemory
 from dso_steps import Steps
-from dso_symptom import SETTLE_SECONDS, symptom
+from dso_symptom import settle_seconds, symptom
 from dso_transport import ReportSource, TransportWatch
 from dso_world import of_pod
 
@@ -79,7 +79,7 @@ class Round:
             return None
         self.first = child
         if secondary:
-            self.suspect, self.settles = cause, self.settles or time.monotonic() + SETTLE_SECONDS
+            self.suspect, self.settles = cause, self.settles or time.monotonic() + settle_seconds(cause)
         else:
             self.failure = cause
         return cause

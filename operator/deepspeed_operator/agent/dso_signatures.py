@@ -15,11 +15,15 @@ CAUSE, PERHAPS, CONSEQUENCE = range(3)
 
 class Signature(NamedTuple):
     reason: str
-    pattern: re.Pattern[str]
+    pattern: str
     source: str  # who prints it
     weight: int = CAUSE
     others: tuple[str, ...] = ()  # reasons that it may have as well, where the words alone are not certain
     of_torch: bool = False  # only in an exception of torch, or where it has aborted: any word may be a key of a user's
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Compiled when a rank has failed, not while the agent starts."""
+        return re.search(self.pattern, text, re.IGNORECASE)
 
 
 def _says(
@@ -31,7 +35,7 @@ def _says(
     others: tuple[str, ...] = (),
     of_torch: bool = False,
 ) -> Signature:
-    return Signature(reason, re.compile(pattern, re.IGNORECASE), source, weight, others, of_torch)
+    return Signature(reason, pattern, source, weight, others, of_torch)
 
 
 # What torch raises as one of these is told by gloo, NCCL and the stores; an abort's words begin as they like.

@@ -119,8 +119,8 @@ def test_this_machines_addresses_are_found_and_the_loopbacks_are_not() -> None:
 
 def test_the_hub_names_a_lost_pod_by_its_address() -> None:
     gang = hub.Hub(launch_of(2), 0.0)
-    body = {"protocol": 3, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Waiting"}
-    body |= {**dict.fromkeys(("transport", "cause", "left", "stepped", "stuck", "world")), "stopSeconds": 0.0}
+    body = {"protocol": 3, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Waiting", "stopSeconds": 0.0}
+    body |= dict.fromkeys(("transport", "cause", "ago", "left", "stepped", "stuck", "world", "ranks"))
     for index in (0, 1):
         own: dict[str, object] = {"index": index, "pod": f"a-1-{index}", "podUid": f"p{index}", "node": f"n{index}"}
         own["addresses"] = [f"10.0.0.{index + 6}"]
@@ -128,3 +128,19 @@ def test_the_hub_names_a_lost_pod_by_its_address() -> None:
     gang.heartbeat({**body, **own, "cause": cause(SYMPTOMS[2].replace("10.233.87.118", "10.0.0.6"))}, 0.2)
     gang.check(9)
     assert gang.round.cause["signature"].endswith("Connection closed by peer (rank 0 in pod a-1-0)")
+
+
+def test_of_symptoms_the_weakest_and_then_the_first_by_the_hubs_clock_is_the_cause() -> None:
+    gang = hub.Hub(launch_of(3), 0.0)
+    body: dict[str, object] = {"protocol": 2, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Running"}
+    body |= {"addresses": [], **dict.fromkeys(("transport", "cause", "left", "world", "ranks", "ago"))}
+    pods = [{"index": at, "pod": f"a-1-{at}", "podUid": f"p{at}", "node": f"n{at}"} for at in range(3)]
+    for own in pods:
+        gang.heartbeat({**body, **own}, 0.1)
+    lost = cause(SYMPTOMS[2])
+    gang.heartbeat({**body, **pods[0], "cause": {**lost, "rank": 0}, "ago": 0.1}, 1.0)
+    gang.heartbeat({**body, **pods[1], "cause": {**lost, "rank": 1}, "ago": 0.9}, 1.1)
+    assert gang.round.suspect["rank"] == 1
+    gang.heartbeat({**body, **pods[2], "cause": {**cause(SYMPTOMS[-2]), "rank": 2}, "ago": 0.0}, 1.2)
+    gang.check(9)
+    assert (gang.round.cause["rank"], gang.round.cause["reason"]) == (2, "RendezvousTimeout")

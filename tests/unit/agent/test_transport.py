@@ -116,7 +116,8 @@ def test_a_report_that_no_agent_makes_is_not_taken(gang: Make, report: Any) -> N
         "phase": "Waiting",
         "wait": False,
     }
-    heartbeat |= {**pod, **dict.fromkeys(("cause", "left", "stepped", "stuck", "world")), "transport": report}
+    news = ("cause", "ago", "left", "stepped", "stuck", "world", "ranks")
+    heartbeat |= {**pod, **dict.fromkeys(news), "transport": report}
     connection = http.client.HTTPConnection(made.hosts[0], made.port, timeout=3)
     authorization = {"Authorization": f"Bearer {TOKEN}"}
     connection.request("POST", "/heartbeat", json.dumps(heartbeat), authorization)
