@@ -46,7 +46,14 @@ WORDS = (
     _says("SharedMemory", r"killed by signal: bus error|out of shared memory", "torch.utils.data"),
     _says("SharedMemory", r"unable to (?:open|mmap|resize|write to|allocate)\b.*(?:shared memory|</?torch_)", "torch"),
     _says("SharedMemory", r"/dev/shm|shared memory segment|posix_fallocate failed|\bshm_open\b|_shm_manager", "NCCL"),
+    _says("SharedMemory", r"shared memory manager", "torch", of_torch=True),
     _says("HostOutOfMemory", r"killed by signal: killed", "torch.utils.data", others=("RankFailed",)),
+    _says(
+        "HostOutOfMemory",
+        r"^(?:\w+\.)*BrokenProcessPool\b|subprocesses has abruptly died",
+        "concurrent.futures, datasets",
+        others=("RankFailed",),
+    ),
     _says("Segfault", r"killed by signal: (?:segmentation fault|illegal instruction)", "torch.utils.data"),
     _says("Segfault", r"fatal python error: (?:segmentation fault|illegal instruction)", "faulthandler"),
     _says("SharedMemory", r"fatal python error: bus error", "faulthandler"),
@@ -61,6 +68,7 @@ WORDS = (
     _says("HostOutOfMemory", r"cpuallocator|alloc_cpu|std::bad_alloc|^(?:\w+\.)*_?(?:Array)?MemoryError\b", "torch"),
     _says("HostOutOfMemory", r"^(?!.*(?:nccl|ibv_)).*cannot allocate memory", "the kernel"),
     _says("HostOutOfMemory", r"ray\S*OutOfMemoryError", "ray"),
+    _says("CudaOutOfMemory", r"resource_exhausted: out of memory|error out of memory at line", "XLA, bitsandbytes"),
     _says("DeviceFault", r"uncorrectable (?:ecc|nvlink)|ecc error|fallen off the bus|gpu is lost", "CUDA, driver"),
     _says("DeviceFault", r"(?:devices?|device\(s\)) (?:are|is|is/are) busy or unavailable", "CUDA"),
     _says("DeviceFault", r"system not yet initialized|cudaErrorSystemNotReady|error 80[23]\b", "CUDA, fabric manager"),
@@ -95,9 +103,14 @@ WORDS = (
     ),
     _says("DataOrCheckpoint", r"input/output error|stale file handle|transport endpoint|unexpected pos \d", "a volume"),
     _says(
-        "DataOrCheckpoint", r"valid checkpoint|checkpoint\S* (?:not found|does not exist|is missing)", "transformers"
+        "DataOrCheckpoint",
+        r"valid checkpoint|checkpoint(?: file)?\S* (?:not found|does not exist|is missing)",
+        "transformers",
     ),
     _says("DataOrCheckpoint", r"error no file named|not appear to have (?:a file|files) named", "transformers"),
+    _says(
+        "DataOrCheckpoint", r"can't load (?:the )?\w+ for |unable to load weights|no checkpoint found", "transformers"
+    ),
     _says("DataOrCheckpoint", r"is not a local folder and|couldn't connect to '?https?://\S*hugg", "transformers"),
     _says(
         "DataOrCheckpoint",
@@ -115,9 +128,22 @@ WORDS = (
     _says("ConfigRejected", r"(?:^AssertionError: )(?:train batch size|gradient accumulation steps): ", "it"),
     _says("ConfigRejected", r"client provided optimizer|zero.?offload can only work with", "deepspeed, transformers"),
     _says("ConfigRejected", r"deepspeed config (?:values|file)|in the deepspeed config|your ds-config", "transformers"),
+    _says(
+        "ConfigRejected",
+        r"incompatible with pipeline parallelism|deepspeed zero-3 is not compatible|^ValueError: type fp16 is not supp",
+        "deepspeed, transformers",
+    ),
     _says("ConfigRejected", r"num_elems \d+ ?> ?buffer", "deepspeed.runtime.swap_tensor"),
     _says("ConfigRejected", r"expected a string path to an existing deepspeed config", "deepspeed"),
     # Who did not come, at the start
+    _says(
+        "NcclTimeout",
+        r"store->get\(.*(?:socket|wait) ?timeout|store->get\(.*timeout waiting",
+        "c10d",
+        PERHAPS,
+        of_torch=True,
+    ),
+    _says("RendezvousTimeout", r"^(?:\w+\.)*DistStoreError: .*time(?:d )?out", "c10d", PERHAPS),
     _says("RendezvousTimeout", r"rendezvous(?:timeout|connection|closed)error", "torchrun", PERHAPS),
     _says("RendezvousTimeout", r"timed out after \d+ seconds waiting for", "c10d store", PERHAPS, of_torch=True),
     _says("RendezvousTimeout", r"client socket has (?:timed out|failed to connect)", "c10d", PERHAPS, of_torch=True),
@@ -131,8 +157,13 @@ WORDS = (
     _says("NcclTimeout", r"watchdog caught collective operation timeout|timed out in blocking wait", "c10d", PERHAPS),
     _says("NcclTimeout", r"watchdog (?:got stuck|hang)|heartbeat monitor timed out", "c10d", PERHAPS),
     _says("NcclTimeout", r"failed to pass monitoredbarrier", "c10d", PERHAPS),
-    _says("NcclTimeout", r"store->get\(.*(?:socket timeout|timeout waiting)", "c10d", PERHAPS, of_torch=True),
-    _says("NcclTimeout", r"timed out waiting \d+ms for|application timeout caused", "gloo", PERHAPS, of_torch=True),
+    _says(
+        "NcclTimeout",
+        r"timed out waiting \d+ms for|application timeout caused|nccl timeout",
+        "gloo",
+        PERHAPS,
+        of_torch=True,
+    ),
     # Who ended it, or whom it lost
     _says("RankFailed", r"signalexception: .*got signal: 15|received 15 death signal", "torchrun", CONSEQUENCE),
     _says("NcclNetwork", r"^(?:Connection(?:Reset|Refused|Aborted)|BrokenPipe)Error\b", "Python", CONSEQUENCE),
@@ -146,7 +177,7 @@ WORDS = (
         of_torch=True,
     ),
     # A network that does not work
-    _says("NcclNetwork", r"failed to listen|address already in use", "c10d", of_torch=True),
+    _says("NcclNetwork", r"failed to (?:listen|bind)|address already in use", "c10d", of_torch=True),
     _says("NcclNetwork", r"call to ibv_|no socket interface found|no route to host", "NCCL", PERHAPS, of_torch=True),
     _says(
         "DeviceFault",
@@ -173,7 +204,11 @@ LOG = (
     ),
     _says("CudaOutOfMemory", r"cuda failure (?:2 )?'out of memory'|failed to cuda (?:malloc|calloc)", "NCCL"),
     _says("Segfault", r"unexpected segmentation fault|segmentation fault \(core dumped\)", "torch, a shell"),
-    _says("Segfault", r"double free or corruption|(?:free|malloc|realloc)\(\): |corrupted (?:size|double)", "glibc"),
+    _says(
+        "Segfault",
+        r"double free or corruption|(?:free|malloc|realloc|munmap_chunk)\(\): |corrupted (?:size|double)",
+        "glibc",
+    ),
     _says("RankFailed", r"received 15 death signal", "torchrun", CONSEQUENCE),
     _says("HostOutOfMemory", r"oom[-_ ]kill|out of memory: killed process|task \d+: out of memory", "kernel, slurm"),
 )

@@ -99,6 +99,24 @@ def test_other_ends(code: int, log: str, expected: str) -> None:
     assert cause.finding_of(code, log.encode(), None, False).reason == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12 bytes.", "CudaOutOfMemory"),
+        ("RuntimeError: One of the subprocesses has abruptly died during map operation.", "HostOutOfMemory"),
+        ("RuntimeError: Shared memory manager connection has timed out", "SharedMemory"),
+        ("torch.distributed.DistBackendError: but store->get('0') got error: wait timeout after 600ms", "NcclTimeout"),
+        ("torch.distributed.DistStoreError: Socket Timeout", "RendezvousTimeout"),
+        ("ValueError: Type fp16 is not supported.", "ConfigRejected"),
+        ("OSError: Can't load tokenizer for '/models/m'.", "DataOrCheckpoint"),
+        ("AssertionError: No checkpoint found in /ckpt", "DataOrCheckpoint"),
+        ("ValueError: Can't load the dice", "UserError"),
+    ],
+)
+def test_other_words(words: str, expected: str) -> None:
+    assert cause.finding_of(1, f"{words}\n".encode(), None, False).reason == expected
+
+
 def test_a_worker_that_the_kernel_killed_for_the_ranks_memory() -> None:
     log = b"RuntimeError: DataLoader worker (pid(s) 122) exited unexpectedly\n"
     assert cause.finding_of(1, log, None, True).reason == "HostOutOfMemory"
