@@ -215,7 +215,13 @@ RULES: list[tuple[Json, str]] = [
     (spec_of(training={"script": "a", "module": "b"}), "spec.training: set exactly one of"),
     (spec_of(training={"script": "a", "command": ["b"]}), "spec.training: set exactly one of"),
     (spec_of(training={"script": "a", "launcher": "None"}), "spec.training.command: launcher None runs a command"),
-    (spec_of(training={"command": ["a"], "launcher": "DeepSpeed"}), "spec.training.command: launcher DeepSpeed starts"),
+    *(
+        (
+            spec_of(training={"command": ["a"], "launcher": each}),
+            "spec.training.command: launchers DeepSpeed and Torchrun",
+        )
+        for each in ("DeepSpeed", "Torchrun")
+    ),
     (spec_of(network={"require": True}), "spec.network.require: profiles Auto and TCP accept"),
     (spec_of(network={"minimumBusBandwidth": "1G"}), "spec.network.minimumBusBandwidth: nothing measures it"),
     (

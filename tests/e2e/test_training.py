@@ -35,6 +35,7 @@ REGRESSIONS: dict[str, Json] = {
     **{f"zero-{stage}": {"stage": stage} for stage in range(4)},
     "one-node": {"stage": 1, "nodes": 1, "slotsPerNode": 2},
     "launcher-deepspeed": {"stage": 2, "training": {"launcher": "DeepSpeed"}},
+    "launcher-torchrun": {"stage": 2, "training": {"launcher": "Torchrun"}},
     "network": {"stage": 1, "network": {"profile": "TCP", "interface": "eth0", "env": {"NCCL_DEBUG": "WARN"}}},
     "launcher-none": {"stage": 2, "training": {"launcher": "None", "script": None, "command": TORCHRUN}},
 }

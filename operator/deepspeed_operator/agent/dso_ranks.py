@@ -54,6 +54,11 @@ def command(launch: LaunchDocument, env: Mapping[str, str]) -> list[str]:
         kind = {"script": [], "module": ["--module"], "command": ["--no_python", "--no_local_rank"]}[launch.kind]
         cli = [*python, "-c", DEEPSPEED_CLI, "--no_ssh", "--hostfile", HOSTFILE, *world, *master, *kind]
         return [*cli, *launch.program, *launch.args]
+    if launch.launcher == "Torchrun":
+        world = ["--nnodes", str(launch.nodes), "--node_rank", str(launch.index), "--nproc_per_node", str(launch.slots)]
+        master = ["--master_addr", env["MASTER_ADDR"], "--master_port", env["MASTER_PORT"]]
+        torchrun = [*python, "-m", "torch.distributed.run", *world, *master, *["--module"] * (launch.kind == "module")]
+        return [*torchrun, *launch.program, *launch.args]
     start = {"script": python, "module": [*python, "-m"], "command": []}[launch.kind]
     return [*start, *launch.program, *launch.args]
 

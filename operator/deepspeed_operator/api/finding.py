@@ -145,6 +145,7 @@ class Code(StrEnum):
     SHARED_MEMORY_SIZE = "shared-memory-size"
     LAUNCHER_PER_RANK = "launcher-per-rank"
     LAUNCHER_WORLD = "launcher-world"
+    LAUNCHER_GRACE = "launcher-grace"
     IDLE_RULE = "idle-rule"
     UNSAFE_PATTERN = "unsafe-pattern"
 

@@ -143,6 +143,7 @@ MEANINGS: Final[dict[str, dict[Code, str]]] = {
         Code.SHARED_MEMORY_SIZE: "Less /dev/shm than NCCL asks for.",
         Code.LAUNCHER_PER_RANK: "A command that starts ranks itself would run once a rank.",
         Code.LAUNCHER_WORLD: "A command that starts ranks forms another world than the job's, or may.",
+        Code.LAUNCHER_GRACE: "A launcher kills its ranks before the pod's grace is over.",
         Code.IDLE_RULE: "A rule of `failurePolicy` that matches no failure, or only what an earlier one does.",
         Code.UNSAFE_PATTERN: "A `messagePattern` that is no regular expression, or may take for ever.",
     },

@@ -18,6 +18,7 @@ from deepspeed_operator.api.quantity import QUANTITY_PATTERN
 class Launcher(StrEnum):
     RANKS = "Ranks"
     DEEPSPEED = "DeepSpeed"
+    TORCHRUN = "Torchrun"
     NONE = "None"
 
 
@@ -93,10 +94,10 @@ class Training(ApiModel):
         default=Launcher.RANKS,
         description="Who starts the ranks. Ranks, the default: the operator's agent starts slotsPerNode processes a "
         "pod, with RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set. DeepSpeed: the image's `deepspeed` "
-        "command line, with the job's hostfile. None: the command runs once a pod and starts its ranks itself "
-        "(torchrun, accelerate launch); NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT and PET_* are "
-        "set, and where the command names $WORLD_SIZE or $RANK these too, as in a PyTorchJob: pods, and the pod's "
-        "index.",
+        "command line, with the job's hostfile. Torchrun: the image's `torchrun`, once a pod. None: the command runs "
+        "once a pod and starts its ranks itself (accelerate launch, a torchrun of its own); NNODES, NODE_RANK, "
+        "NPROC_PER_NODE, MASTER_ADDR, MASTER_PORT and PET_* are set, and where the command names $WORLD_SIZE or $RANK "
+        "these too, as in a PyTorchJob: pods, and the pod's index.",
     )
     python: str = Field(
         default="python3",
@@ -230,10 +231,10 @@ LAUNCHER_NONE_NEEDS_COMMAND = Cel(
     "spec.training.command: launcher None runs a command once per pod; write the command that starts the ranks, "
     "or choose launcher Ranks for a script or module",
 )
-LAUNCHER_DEEPSPEED_NEEDS_PYTHON = Cel(
-    "self.launcher != 'DeepSpeed' || !has(self.command)",
-    "spec.training.command: launcher DeepSpeed starts a script or a module; use spec.training.script or module, "
-    "or launcher None for a command that starts the ranks itself",
+LAUNCHER_NEEDS_PYTHON = Cel(
+    "!(self.launcher in ['DeepSpeed', 'Torchrun']) || !has(self.command)",
+    "spec.training.command: launchers DeepSpeed and Torchrun start a script or a module; use spec.training.script or "
+    "module, or launcher None for a command that starts the ranks itself",
 )
 REQUIRE_NEEDS_FABRIC = Cel(
     "!self.require || !(self.profile in ['Auto', 'TCP'])",
@@ -280,8 +281,8 @@ class DeepSpeedJobSpec(ApiModel):
         "python3 (3.8 or newer), PyTorch and DeepSpeed, and nothing of the operator. Unset: the template's, else the "
         "chart's worker.image. Example: registry.example.com/team/llm:1.4",
     )
-    training: Annotated[Training, EXACTLY_ONE_PROGRAM, LAUNCHER_NONE_NEEDS_COMMAND, LAUNCHER_DEEPSPEED_NEEDS_PYTHON] = (
-        Field(description="The program that every rank runs.")
+    training: Annotated[Training, EXACTLY_ONE_PROGRAM, LAUNCHER_NONE_NEEDS_COMMAND, LAUNCHER_NEEDS_PYTHON] = Field(
+        description="The program that every rank runs."
     )
     ds_config: Annotated[dict[str, Any], FreeForm()] | None = Field(
         default=None,

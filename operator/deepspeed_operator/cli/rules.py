@@ -16,7 +16,7 @@ from deepspeed_operator.api.lifecycle import (
 from deepspeed_operator.api.names import NAME_MAX_LENGTH, NAME_PATTERN
 from deepspeed_operator.api.spec import (
     EXACTLY_ONE_PROGRAM,
-    LAUNCHER_DEEPSPEED_NEEDS_PYTHON,
+    LAUNCHER_NEEDS_PYTHON,
     LAUNCHER_NONE_NEEDS_COMMAND,
     MINIMUM_NEEDS_PREFLIGHT,
     ONE_CONFIG_SOURCE,
@@ -48,7 +48,7 @@ def _has_command_or_ranks(training: Object) -> bool:
 
 
 def _launcher_starts_python(training: Object) -> bool:
-    return training.get("launcher") != Launcher.DEEPSPEED or training.get("command") is None
+    return training.get("launcher") not in {Launcher.DEEPSPEED, Launcher.TORCHRUN} or training.get("command") is None
 
 
 def _one_config_source(spec: Object) -> bool:
@@ -83,7 +83,7 @@ HOLDS: Final[Mapping[str, Callable[[Object], bool]]] = {
     NAME_RULE.rule: _name_fits,
     EXACTLY_ONE_PROGRAM.rule: _one_program,
     LAUNCHER_NONE_NEEDS_COMMAND.rule: _has_command_or_ranks,
-    LAUNCHER_DEEPSPEED_NEEDS_PYTHON.rule: _launcher_starts_python,
+    LAUNCHER_NEEDS_PYTHON.rule: _launcher_starts_python,
     ONE_CONFIG_SOURCE.rule: _one_config_source,
     REQUIRE_NEEDS_FABRIC.rule: _requires_a_fabric,
     MINIMUM_NEEDS_PREFLIGHT.rule: _measures_its_minimum,

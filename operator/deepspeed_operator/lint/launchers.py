@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from deepspeed_operator.api.finding import Code
+from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import Finding, Level, World
 from deepspeed_operator.job.template import pod_template
@@ -21,12 +21,17 @@ _COMPOSER: Final = (
     "--world_size {size} --nproc $(NPROC_PER_NODE) --node_rank $(NODE_RANK) --master_addr $(MASTER_ADDR) "
     "--master_port $(MASTER_PORT)"
 )
+# torch/distributed/elastic/multiprocessing/api.py, PContext.close(): after it, SIGKILL.
+_TORCHRUN_GRACE: Final = 30
+_AGENT_KEEPS: Final = 5  # seconds of the pod's grace, for the agent's own end
 _HOSTS: Final = ("hostfile", "H", "host", "hosts", "machinefile", "f")
 
 
 def launcher_findings(spec: DeepSpeedJobSpec, world: World) -> list[Finding]:
     """Return errors where a launcher certainly forms another world than the job's, and warnings where it may."""
     training = spec.training
+    if training.launcher is Launcher.TORCHRUN:
+        return list(_grace(spec))
     if training.command is not None:
         path, words = "spec.training.command", [*training.command, *training.args]
     elif training.module is not None:
@@ -45,6 +50,18 @@ def launcher_findings(spec: DeepSpeedJobSpec, world: World) -> list[Finding]:
         if judged
         else []
     )
+
+
+def _grace(spec: DeepSpeedJobSpec) -> Iterator[Finding]:
+    seconds = pod_template(spec).pod.get("terminationGracePeriodSeconds")
+    if isinstance(seconds, int) and seconds - _AGENT_KEEPS > _TORCHRUN_GRACE:
+        yield warning(
+            "spec.training.launcher",
+            Code.LAUNCHER_GRACE,
+            f"torchrun ends its ranks by SIGKILL {_TORCHRUN_GRACE} s after SIGTERM: the rest of the pod's grace of "
+            f"{seconds} s is of no use to them",
+            "Write spec.training.launcher: Ranks, under which they have all but 5 s of it.",
+        )
 
 
 def _within_ranks(found: Sequence[Launch], path: str, world: World) -> Iterator[Finding]:

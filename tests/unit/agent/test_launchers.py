@@ -1,4 +1,4 @@
-"""The launchers beside ours. DeepSpeed's own is played by a stand-in here; the end-to-end tests run the real one."""
+"""The launchers beside ours. Stand-ins play DeepSpeed's and torch's; the end-to-end tests run the real ones."""
 
 import json
 from collections.abc import Callable
@@ -166,3 +166,20 @@ def test_a_launchers_ranks_start_again_in_their_pods(gang: Make, deepspeed: str,
     ended = gang(nodes=2, script=ONCE, launch=launch).run(PYTHONPATH=deepspeed)
     assert [(each.code, each.cause["round"], each.cause["rounds"]["user"]) for each in ended] == [(0, 2, 1)] * 2
     assert all("port 29501" in each.output for each in ended)
+
+
+@pytest.mark.parametrize(("kind", "program"), [("script", ["train.py"]), ("module", ["--module", "train"])])
+def test_torchrun_gets_the_jobs_world(gang: Make, tmp_path: Path, kind: str, program: list[str]) -> None:
+    package = tmp_path / "packages/torch/distributed"
+    package.mkdir(parents=True)
+    for path in (package / "__init__.py", package.parent / "__init__.py"):
+        path.touch()
+    (package / "run.py").write_text('import json, sys; print("cli", json.dumps(sys.argv[1:]), flush=True)')
+    launch = {"launcher": "Torchrun", "program": {"kind": kind, "value": program[-1:]}, "args": ["--epochs", "1"]}
+    made = gang(nodes=2, slots=4, launch=launch)
+    ended = made.run(PYTHONPATH=str(tmp_path / "packages"))
+    assert [(each.code, each.cause["reason"]) for each in ended] == [(0, "Completed")] * 2
+    cli = json.loads(ended[1].output.split("cli ")[1].splitlines()[0])
+    world = ["--nnodes", "2", "--node_rank", "1", "--nproc_per_node", "4"]
+    master = ["--master_addr", made.hosts[0], "--master_port", "29500"]
+    assert cli == [*world, *master, *program, "--epochs", "1"]

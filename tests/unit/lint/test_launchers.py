@@ -159,3 +159,11 @@ def test_a_module_that_is_a_launcher_is_found() -> None:
     spec = DeepSpeedJobSpec.model_validate({"nodes": 2, "training": training})
     (finding,) = launcher_findings(spec, world_of(spec))
     assert (finding.path, finding.level.value) == ("spec.training.module", "error")
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(None, False), (35, False), (36, True)])
+def test_a_grace_that_torchrun_does_not_give_its_ranks_is_told(seconds: int | None, told: bool) -> None:
+    pod = {"containers": [{"name": "trainer"}], "terminationGracePeriodSeconds": seconds}
+    training = {"launcher": "Torchrun", "script": "train.py"}
+    spec = DeepSpeedJobSpec.model_validate({"training": training, "template": {"spec": pod}})
+    assert [each.code for each in launcher_findings(spec, world_of(spec))] == ["launcher-grace"] * told
