@@ -33,7 +33,7 @@ def tell(gang: Any, index: int, number: int, phase: str, now: float, **more: Any
         "node": f"node{index}",
         "addresses": [],
     }
-    news = dict.fromkeys(("cause", "left", "stepped", "stuck", "transport", "world"))
+    news = dict.fromkeys(("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks"))
     body: dict[str, Any] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "index": index, **pod, **news}
     body |= {"round": number, "phase": phase, "knows": [number, number], "stopSeconds": 0.5, **more}
     status, answer = gang.heartbeat(body, now)

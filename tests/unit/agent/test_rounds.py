@@ -47,31 +47,29 @@ def starts(ended: Ended | Running) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("failing", "end", "words"),
+    ("failing", "end", "reason", "words"),
     [
-        (0, "sys.exit(1)", "rank 0 in pod pretrain-1-0 exited with code 1"),
-        (
-            1,
-            "raise ValueError('loss is NaN')",
-            "rank 1 in pod pretrain-1-1 exited with code 1: ValueError: loss is NaN",
-        ),
-        (1, "os.kill(os.getpid(), 9)", "rank 1 in pod pretrain-1-1 was killed by signal 9"),
-        (0, "os.kill(os.getpid(), 11)", "rank 0 in pod pretrain-1-0 was killed by signal 11"),
+        (0, "sys.exit(1)", "RankFailed", "exited with code 1"),
+        (1, "raise ValueError('loss is NaN')", "UserError", "exited with code 1: ValueError: loss is NaN"),
+        (1, "os.kill(os.getpid(), 9)", "RankFailed", "was killed by signal 9"),
+        (0, "os.kill(os.getpid(), 11)", "Segfault", "was killed by signal 11"),
     ],
 )
-def test_ranks_start_again_in_the_same_pods_at_the_next_port(gang: Make, failing: int, end: str, words: str) -> None:
+def test_ranks_start_again_in_the_same_pods_at_the_next_port(
+    gang: Make, failing: int, end: str, reason: str, words: str
+) -> None:
     script = f"if restarts == 0:\n    if rank == {failing}:\n        {end}\n    time.sleep(60)"
     ended = restarting(gang, script).run()
     assert [(each.code, each.cause["reason"], each.cause["round"]) for each in ended] == [(0, "Completed", 2)] * 2
     for rank, each in enumerate(ended):
         assert starts(each) == [f"0 of rank {rank} at port 29500", f"1 of rank {rank} at port 29501"]
     budget = "infrastructure" if "signal" in words else "user"
-    assert f"[deepspeed-operator] round 2 begins: {words}" in ended[0].output
+    assert f"[deepspeed-operator] round 2 begins: rank {failing} in pod pretrain-1-{failing} {words}" in ended[0].output
     assert f"; restart 1 of {20 if budget == 'infrastructure' else 3} ({budget}); detected in " in ended[0].output
     rounds = ended[1].cause["rounds"]
     assert (rounds["number"], rounds[budget], rounds["user"] + rounds["infrastructure"]) == (2, 1, 1)
     last = rounds["last"]
-    assert (last["reason"], last["rank"], last["pod"]) == ("RankFailed", failing, f"pretrain-1-{failing}")
+    assert (last["reason"], last["rank"], last["pod"]) == (reason, failing, f"pretrain-1-{failing}")
 
 
 def test_what_is_left_of_the_budget_is_all_there_is(gang: Make) -> None:
@@ -283,8 +281,9 @@ time.sleep(60)
     def look() -> bool:
         state = running[0].get("/state")[1]
         if state["phase"] == "Running" and len(list(Path("/dev/shm").glob("dsj-rounds-*"))) == 2:
-            seen[state["round"]] = [usage(each.process.pid) for each in running]
-        return state["round"] == rounds + 1 and state["round"] in seen
+            with suppress(FileNotFoundError, ProcessLookupError):  # the round ended meanwhile
+                seen[state["round"]] = [usage(each.process.pid) for each in running]
+        return state["round"] == rounds + 1 and [each[-1] for each in seen.get(rounds + 1, [])] == [2, 2]
 
     try:
         running[0].wait_until_ready()
@@ -293,10 +292,10 @@ time.sleep(60)
         for path in Path("/dev/shm").glob("dsj-rounds-*"):
             path.unlink()
     for index in range(2):
-        files, threads, memory, below = zip(*(usages[index] for usages in seen.values()), strict=True)
-        assert below[-1] == 2, "the rank and what it has started"
-        assert files[-1] <= files[0] + 1
-        assert threads[-1] <= threads[0] + 1
+        files, threads, memory, _ = zip(*(usages[index] for usages in seen.values()), strict=True)
+        # A heartbeat that is on its way has a socket and a thread of its own.
+        assert min(files[-5:]) <= max(files[:5])
+        assert min(threads[-5:]) <= max(threads[:5])
         assert memory[-1] - memory[0] < 3000, "KiB"
 
 

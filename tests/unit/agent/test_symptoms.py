@@ -132,8 +132,9 @@ def test_the_hub_names_a_lost_pod_by_its_address() -> None:
 
 def test_of_symptoms_the_weakest_and_then_the_first_by_the_hubs_clock_is_the_cause() -> None:
     gang = hub.Hub(launch_of(3), 0.0)
-    body: dict[str, object] = {"protocol": 2, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Running"}
-    body |= {"addresses": [], **dict.fromkeys(("transport", "cause", "left", "world", "ranks", "ago"))}
+    body: dict[str, object] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Waiting"}
+    body |= {"addresses": [], "stopSeconds": 0.0}
+    body |= dict.fromkeys(("transport", "cause", "ago", "left", "stepped", "stuck", "world", "ranks"))
     pods = [{"index": at, "pod": f"a-1-{at}", "podUid": f"p{at}", "node": f"n{at}"} for at in range(3)]
     for own in pods:
         gang.heartbeat({**body, **own}, 0.1)
