@@ -65,8 +65,10 @@ def test_of_a_configuration_measured_in_rounds_the_medians_count() -> None:
 
 def test_a_model_of_which_stage_3_gathers_nothing_is_calibrated_too() -> None:
     lines = run("fabric", FAST)
+    small = {"hidden_size": 8, "intermediate_size": 16, "vocab_size": 32}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
     for line in lines[1:]:
-        line["model_config"] = {**line["model_config"], "hidden_size": 8, "intermediate_size": 16, "vocab_size": 32}
+        line["model_config"] = {**line["model_config"], **small, **heads}
     assert calibrated(lines, "fabric").costs.sample == pytest.approx(FAST.sample)
 
 
