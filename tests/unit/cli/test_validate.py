@@ -365,7 +365,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
         ("--nodes", "0", "0 is not a number from 1 to 10000"),
         ("--slots", "8.5", "8.5 is not a number from 1 to 1024"),
         ("--deepspeed-version", "new", "new is no version of three numbers; known here are 0.15.4, "),
-        ("--launcher", "ranks", "invalid choice: 'ranks' (choose from 'Ranks', 'DeepSpeed', 'None')"),
+        ("--launcher", "ranks", "invalid choice: 'ranks' (choose from 'Ranks', 'DeepSpeed', 'Torchrun', 'None')"),
         ("--ignore", "zero-stag", "no finding has the code zero-stag; the nearest is zero-stage"),
         ("--accelerator", "gpu", "invalid choice: 'gpu' (choose from 'cpu', 'cuda', 'rocm'"),
     ],
