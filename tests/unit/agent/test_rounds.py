@@ -344,7 +344,11 @@ class Proxy:
             if self.is_cut:
                 caller.close()
                 continue
-            hub = socket.create_connection(self.target)
+            try:
+                hub = socket.create_connection(self.target)
+            except OSError:  # it does not listen yet
+                caller.close()
+                continue
             self.open += [caller, hub]
             for source, sink in ((caller, hub), (hub, caller)):
                 threading.Thread(target=self.copy, args=(source, sink), daemon=True).start()
