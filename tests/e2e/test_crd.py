@@ -225,6 +225,10 @@ RULES: list[tuple[Json, str]] = [
     (spec_of(network={"require": True}), "spec.network.require: profiles Auto and TCP accept"),
     (spec_of(network={"minimumBusBandwidth": "1G"}), "spec.network.minimumBusBandwidth: nothing measures it"),
     (
+        spec_of(failurePolicy={"nodeLoss": {"forceDeleteAfterSeconds": 19}}),
+        "spec.failurePolicy.nodeLoss.forceDeleteAfterSeconds: before 20 s ranks on a node",
+    ),
+    (
         spec_of(lifecycle={"partialGangDeadlineSeconds": 60, "startupDeadlineSeconds": 60}),
         "spec.lifecycle.partialGangDeadlineSeconds: must be less than startupDeadlineSeconds",
     ),
