@@ -24,7 +24,7 @@ from dso_reason import OF_A_RANK
 from dso_round import Round
 from dso_service import Service
 from dso_stuck import stuck
-from dso_symptom import WITHIN_PREFLIGHT
+from dso_symptom import WITHIN_PREFLIGHT, symptom
 
 KILL_AFTER_SECONDS = 3.0
 UNKILLABLE_AFTER_SECONDS = 10.0  # of SIGKILLs; the kernel takes some to free a rank's memory
@@ -218,7 +218,7 @@ class Agent:
                 raise RunFailedError(outcome)
             if for_peers:
                 self.check_start(now)
-            elif self.member.opened and now - self.member.contact > self.launch.fence:
+            elif self.hub_is_silent():
                 raise RunFailedError(self.hub_lost())
 
     def check_start(self, now: float) -> None:
@@ -227,6 +227,9 @@ class Agent:
         if now - self.pod.started > launch.deadline and now - self.member.contact > launch.hold + 5:
             reason, text = self.member.trouble
             raise RunFailedError(launch.cause(reason, text, 0))
+
+    def hub_is_silent(self) -> bool:
+        return bool(self.member.opened) and time.monotonic() - self.member.contact > self.launch.fence
 
     def hub_lost(self) -> Cause:
         launch, node = self.launch, self.member.hub_node
@@ -290,11 +293,15 @@ class Agent:
             self.member.report("Stopping")
         # Rank 0's agent may be what is missing: then there is nobody to agree with.
         alone = cause["reason"] in ("PeerLost", "PeersMissing", "HostNotResolved")
-        until = time.monotonic() + self.patience()
-        while not (self.member.cause or self.member.refused or alone) and time.monotonic() < until:
+        begun = time.monotonic()
+        while not (self.member.cause or self.member.finished or self.member.refused or alone):
+            if time.monotonic() - begun > self.patience():
+                break
             if self.is_over and not unkillable:
                 return None
             self.next_event(0.05)
+        if not self.member.cause and self.hub_is_silent() and symptom(cause):
+            cause = self.pod.complete(self.hub_lost())  # which it follows from
         cause = self.member.cause or cause
         if unkillable:
             cause = self.pod.stuck = {**cause, "stuck": self.member.current.stuck}
@@ -353,7 +360,7 @@ class Agent:
 
 def kill(pids: Iterable[int]) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # another user's is told of as not ending
             os.kill(pid, signal.SIGKILL)
 
 

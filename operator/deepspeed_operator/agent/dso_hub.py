@@ -16,6 +16,7 @@ from dso_policy import judge
 from dso_restarts import Restarts
 
 MOST_REFUSED, REFUSED_SECONDS = 16, 30.0
+BARRIER_SECONDS = 60.0  # in which every pod tells that its ranks have ended
 
 
 class Peer:
@@ -146,6 +147,7 @@ class Hub:
             return
         if self.has_opened:
             self._check_silent(now)
+            self._check_late(now)
         elif now > self.deadline:
             self.round.conclude(self._peers_missing())
         self._advance(now)
@@ -203,6 +205,13 @@ class Hub:
                 self.round.conclude({**cause, "pod": peer.pod, "node": peer.node})
                 peer.informed = True  # nobody waits for it: it has ended its ranks itself, or is gone
                 return
+
+    def _check_late(self, now: float) -> None:
+        """Of processes that do not end a pod tells after some seconds, unless it hangs with them."""
+        if self.restarts.pending and not self.round.cause and now > self.restarts.decided_at + BARRIER_SECONDS:
+            late = sorted(set(self.peers) - self.round.waiting)
+            if late:
+                self._give_up(f"pod {self.peers[late[0]].pod} did not tell within {BARRIER_SECONDS:.0f} s")
 
     def _peers_missing(self) -> Cause:
         missing = self.missing()

@@ -45,8 +45,8 @@ def waited_for(cause: Cause, pods: Mapping[int, Sequence[Mapping[str, Any]]], na
         late = [each for each in every if each[1]["rank"] in numbers]
     if not every or (len(waiting) == len(every) and not named):
         return _all_waited(cause, [each for _, each in waiting])
-    if len(late) > len(waiting) and not named:
-        return cause["signature"]  # as many tell nothing because they say nothing
+    if not late or (len(late) > len(waiting) and not named):
+        return cause["signature"]  # nothing is heard of those, or as many tell nothing because they say nothing
     index, first = min(late, key=lambda each: each[1]["rank"])
     who = f"rank {first['rank']} in {names[index]}"
     others = f" (nor {_ranks([each['rank'] for _, each in late if each is not first])})" if len(late) > 1 else ""

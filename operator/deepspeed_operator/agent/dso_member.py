@@ -139,8 +139,8 @@ class Member(threading.Thread):
         if answer["round"] >= self.round:
             self.rounds, self.stepped, self.over = answer["rounds"], answer["stepped"], answer["over"]
             self.round = answer["round"]  # the last: what it means has arrived
-        if answer["opened"]:
-            self.opened = max(self.opened, answer["round"])
+        before = answer["round"] - 1 if answer["round"] > self.launch.round else 0  # it was open, seen here or not
+        self.opened = max(self.opened, answer["round"] if answer["opened"] else before)
         current = self.current
         if answer["asks"] and current.ranks is None and answer["round"] == current.number:
             current.ranks = self.describe()

@@ -9,7 +9,7 @@ from dso_output import KEPT
 from dso_words import legible
 
 MESSAGE_BYTES = 4000
-OBJECT_BYTES = 1000
+OBJECT_BYTES = 2000
 LINE_BYTES = 200
 
 

@@ -78,6 +78,7 @@ def finding(code: int, output: str, words: str, out_of_memory: bool) -> Told:
 
 
 def signature_of(words: str, aborted: bool = False) -> Signature | None:
+    words = words[:1000]  # a pattern may search a line without end for ever
     of_torch = aborted or bool(OF_TORCH.match(words))
     return next((each for each in WORDS if (of_torch or not each.of_torch) and each.search(words)), None)
 
@@ -133,11 +134,14 @@ def _placed(places: list[str], words: str) -> Signature | None:
 
 def _finished(output: str, words: str, killed: int) -> bool:
     """Whether the program had come to its end before this failure; False where that is not certain."""
-    if GOES_DOWN.search(output[-3000:]) and (killed or "shutdown" in words):
+    # An exception ends a program, too, and the interpreter says the same then.
+    failed = "Traceback (most recent call last)" in output
+    if GOES_DOWN.search(output[-3000:]) and ("shutdown" in words or (killed and not failed)):
         return True
     if not killed or killed == signal.SIGKILL:
         return False
-    ends = [mark.end() for mark in (*LEFT.finditer(output), *TRAINED.finditer(output))]
+    trained = [mark.end() for mark in TRAINED.finditer(output)]
+    ends = trained if failed and not trained else [*trained, *(mark.end() for mark in LEFT.finditer(output))]
     after = output[max(ends) :] if ends else "Traceback"
     waiting = signature_of(words, aborted=True)
     return "Traceback" not in after and not (waiting and "collective operation" in words)

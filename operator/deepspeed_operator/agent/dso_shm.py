@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from typing import Iterator
 
 PLACE = "/dev/shm"
+# What torch, NCCL, Python and MPI name so: outside a container a user may keep files of any other name there.
+_OF_RANKS = re.compile(r"torch_|nccl-|rccl-|psm_|sem\.|mp-|pym-|cuda\.shm\.|ucx|vader_")
 OURS = "deepspeed-operator-"  # other agents of this machine keep files there that nobody has open
 
 
@@ -21,7 +24,8 @@ class SharedMemory:
 
     def clear(self) -> None:
         """Remove what came since, is this user's, and no living process has: others may share the place."""
-        left = [name for name, inode in entries() if self.before.get(name) != inode and is_own(name)]
+        came = [name for name, inode in entries() if self.before.get(name) != inode and is_own(name)]
+        left = [name for name in came if os.getpid() == 1 or _OF_RANKS.match(name)]
         used = names_in_use() if left else ()
         for name in left:
             if name not in used:

@@ -21,8 +21,12 @@ _LINK = re.compile(
     re.MULTILINE,
 )
 # Python's, and what rich frames.
-_PLACE = re.compile(r'File "(.+?)", line \d+, in (\S+)|│ (\S+?\.py):\d+ in\s+│?\s*│?\s*(\S+)')
-_ROOT_CAUSE = re.compile(r"^Root Cause .*?^\s+rank\s*: (\d+).*?^\s+exitcode\s*: (-?\d+)(.*)", re.MULTILINE | re.DOTALL)
+_PLACE = re.compile(r'File "(.+?)", line \d+, in (\S+)|│ (\S+?\.py):\d+ in\s+(?:│\s*){0,2}(\S+)')
+_ROOT_CAUSE = re.compile(
+    r"^Root Cause [^\n]*\n(?:(?![ \t]*rank[ \t]*:)[^\n]*\n){0,9}[ \t]+rank[ \t]*: (\d+)[^\n]*\n"
+    r"(?:(?![ \t]*exitcode)[^\n]*\n){0,9}[ \t]+exitcode[ \t]*: (-?\d+)(.*)",
+    re.MULTILINE | re.DOTALL,
+)
 _RECORDED = re.compile(r"^ +((?:\w+\.)*\w+(?:Error|Exception|Exit|Interrupt)(?:: .*)?)$", re.MULTILINE)
 
 _ABORT = re.compile(r"^\s*what\(\):\s+(.*)$", re.MULTILINE)

@@ -8,6 +8,7 @@ from pydantic import Field
 from deepspeed_operator.api.attempt_status import MAX_ATTEMPTS, MAX_MESSAGE, AttemptStatus, EndedAttempt, legible
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.engine_report import Engine
+from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
 from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.restarts import MAX_NODES, BlamedNode, RecentRestarts, RepeatedFailure, Restarts
@@ -150,6 +151,9 @@ class Run(ApiModel):
     )
     world: World = Field(description="The ranks of the run.")
     batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")
+    failure_policy: FailurePolicy | None = Field(
+        default=None, description="spec.failurePolicy of the run, also while spec is that of another one."
+    )
     deepspeed_version: str | None = Field(
         default=None, max_length=64, description="DeepSpeed version found in the image, else the declared one."
     )

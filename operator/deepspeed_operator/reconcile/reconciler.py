@@ -67,9 +67,11 @@ def _judge_next(observed: Observed, gang: Gang, installation: Installation) -> O
         return accepted_run.no_later_than(begun.check_at)
     phase, next_run = observed.attempt.phase, accepted_run.status.run
     ended_just_now = next_run is not None and next_run.completion_time != observed.run.completion_time
+    after = accepted_run.status.attempt
+    failed_just_now = after is not None and after.phase is Phase.BACKING_OFF and phase is not Phase.BACKING_OFF
     told_to_end = phase in {Phase.STOPPING, Phase.SUSPENDED}
     stopped = phase is Phase.ENDED or (told_to_end and gang.none_left)
-    return accepted_run if ended_just_now or (observed.job.spec.suspend and not stopped) else begun
+    return accepted_run if ended_just_now or failed_just_now or (observed.job.spec.suspend and not stopped) else begun
 
 
 def _advance(observed: Observed, gang: Gang, installation: Installation) -> Outcome:

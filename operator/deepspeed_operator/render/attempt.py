@@ -155,7 +155,11 @@ class Attempt:
 
     @cached_property
     def _pod_spec(self) -> Json:
-        return pod_for(self._template, self._contributors)
+        spec = pod_for(self._template, self._contributors)
+        if spec.get("terminationGracePeriodSeconds") == 0:
+            # Kubernetes forgets such a pod as soon as it is deleted, while its ranks may still write.
+            spec = {**spec, "terminationGracePeriodSeconds": 1}
+        return spec
 
     @cached_property
     def _trainer(self) -> Json:

@@ -80,3 +80,8 @@ def test_a_gang_of_agents_tells_who_was_late(gang: Make) -> None:
         assert (each.cause["reason"], each.cause["rank"], each.cause["signal"]) == ("NcclTimeout", 1, 6)
         assert "rank 1 waited 600 s in ALLREDUCE 7: rank 0 in pod pretrain-1-0 on node node0" in each.cause["signature"]
         assert f"'{TOKENIZING}'" in each.cause["signature"]
+
+
+def test_a_rank_of_which_nothing_is_heard_leaves_the_words_as_they_are() -> None:
+    words = "RuntimeError: [Rank 0]: Ranks 2, 3 failed to pass monitoredBarrier in 2000000 ms"
+    assert late.waited_for(cause(0, words), {0: [rank(0, words), rank(1)]}, NAMES) == words

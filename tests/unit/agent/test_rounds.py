@@ -169,7 +169,7 @@ def test_readiness_follows_the_ranks_and_a_pause_comes_before_the_second_restart
         each.wait_until_ready()
     state = first.get("/state")[1]
     assert (state["round"], state["rounds"]["number"], state["rounds"]["user"]) == (3, 3, 2)
-    assert "paused until 3 s were over" in first.output or "paused until 2 s were over" in first.output
+    assert re.search("paused until [234] s were over", first.output)  # 3 s, 20 % more or less
 
 
 @pytest.mark.parametrize("stopped", [0, 1])
@@ -234,7 +234,7 @@ def test_what_came_into_the_container_from_outside_is_left_alone(gang: Make) -> 
 
 
 def test_files_that_a_round_left_in_shared_memory_go_and_anothers_stay(gang: Make, tmp_path: Path) -> None:
-    own, others = f"dsj-test-own-{os.getpid()}", f"dsj-test-others-{os.getpid()}"
+    own, others = f"torch_dsj-test-own-{os.getpid()}", f"torch_dsj-test-others-{os.getpid()}"
     before, directory = Path("/dev/shm", others + "-before"), Path("/dev/shm", others + "-directory")
     before.write_text("before")
     script = f"""
@@ -244,7 +244,7 @@ if restarts == 0:
     while not os.path.exists("/dev/shm/{others}"):
         time.sleep(0.01)
     os.kill(os.getpid(), 9)
-print("left:", sorted(name for name in os.listdir("/dev/shm") if name.startswith("dsj-test")), flush=True)
+print("left:", sorted(name for name in os.listdir("/dev/shm") if name.startswith("torch_dsj-test")), flush=True)
 """
     try:
         running = restarting(gang, script, nodes=1).start()
@@ -263,7 +263,7 @@ def test_twenty_restarts_leave_nothing_behind(gang: Make) -> None:
     rounds = 20
     script = f"""
 import mmap, tempfile
-with open(f"/dev/shm/dsj-rounds-{{os.getpid()}}", "w+b") as file:
+with open(f"/dev/shm/torch_dsj-rounds-{{os.getpid()}}", "w+b") as file:
     file.truncate(1 << 20)
     mapped = mmap.mmap(file.fileno(), 1 << 20)
 subprocess.Popen(["sleep", "603"], start_new_session=True)
@@ -280,7 +280,7 @@ time.sleep(60)
 
     def look() -> bool:
         state = running[0].get("/state")[1]
-        if state["phase"] == "Running" and len(list(Path("/dev/shm").glob("dsj-rounds-*"))) == 2:
+        if state["phase"] == "Running" and len(list(Path("/dev/shm").glob("torch_dsj-rounds-*"))) == 2:
             with suppress(FileNotFoundError, ProcessLookupError):  # the round ended meanwhile
                 seen[state["round"]] = [usage(each.process.pid) for each in running]
         return state["round"] == rounds + 1 and [each[-1] for each in seen.get(rounds + 1, [])] == [2, 2]
@@ -289,7 +289,7 @@ time.sleep(60)
         running[0].wait_until_ready()
         running[0].wait_for(look, 180)
     finally:
-        for path in Path("/dev/shm").glob("dsj-rounds-*"):
+        for path in Path("/dev/shm").glob("torch_dsj-rounds-*"):
             path.unlink()
     for index in range(2):
         files, threads, memory, _ = zip(*(usages[index] for usages in seen.values()), strict=True)

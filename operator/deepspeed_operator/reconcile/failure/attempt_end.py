@@ -90,7 +90,7 @@ def end_before_suspension(gang: Gang) -> AttemptEnd | None:
 def _failed(gang: Gang, failure: Failure) -> Failed:
     """Add the words of the rank that failed, which are in the messages of all pods that tell of it."""
     said = (each for each in last_messages(gang) if (each.reason, each.rank) == (failure.reason, failure.rank))
-    return Failed(failure, next((each.signature for each in said), ""))
+    return Failed(failure, max((each.signature for each in said), key=len, default=""))  # one may have been cut
 
 
 def _succeeded(gang: Gang) -> Succeeded:

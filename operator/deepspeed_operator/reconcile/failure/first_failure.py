@@ -91,13 +91,13 @@ def _cause(gang: Gang, pod: PodView, at: datetime) -> Cause:
     out_of_memory = ended is not None and ended.reason == "OOMKilled"
     if said is not None and not (out_of_memory and said.index in {None, pod.index}):
         if said.reason == Reason.TERMINATED and said.index in {None, pod.index} and (pod.deleted_at or pod.reason):
-            return Cause(pod, at, 0, _ended_by(pod) if pod.deleted_at else _in_the_kubelets_words(pod))
+            return Cause(pod, at, 0, ended_by(pod) if pod.deleted_at else _in_the_kubelets_words(pod))
         weight = 1 if said.reason in _SYMPTOMS else 0
         return Cause(pod, at, weight, _as_said(gang, pod, said))
     if pod.deleted_at is not None and ended is not None and ended.exit_code in _ENDED_BY_DELETION and not out_of_memory:
-        return Cause(pod, at, 0, _ended_by(pod))  # before its agent could say so
+        return Cause(pod, at, 0, ended_by(pod))  # before its agent could say so
     if pod.gone and ended is None:
-        return Cause(pod, at, 0, _ended_by(pod))
+        return Cause(pod, at, 0, ended_by(pod))
     return Cause(pod, at - _SILENT_DEATH_ADVANTAGE, 0, _silent(pod, said))
 
 
@@ -168,7 +168,7 @@ def _in_the_kubelets_words(pod: PodView) -> Failure:
     return Failure(reason=reason, pod=pod.name, node=pod.node, message=f"{_place(pod.name, pod.node)} failed: {words}")
 
 
-def _ended_by(pod: PodView) -> Failure:
+def ended_by(pod: PodView) -> Failure:
     """Explain a pod that was deleted: by the word that Kubernetes has left on it, if it did."""
     reason, words = _DISRUPTIONS.get(pod.disruption or "", (None, ""))
     if reason is None:

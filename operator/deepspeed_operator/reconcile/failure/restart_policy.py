@@ -82,7 +82,8 @@ def decide(end: AttemptEnd, policy: FailurePolicy, record: RunRecord, now: datet
         return FailRun(end.failure)
     # Who ends pods on purpose does it as often as there is reason to.
     disrupted = rule.category is Category.DISRUPTION
-    repeated = record.repeated if disrupted else _repeated(end.cause, record)
+    before = RepeatedFailure() if record.progressed else record.repeated
+    repeated = before if disrupted else _repeated(end.cause, record)
     if not disrupted and repeated.count >= _most_alike(rule, record):
         again = f"; it is failure {repeated.count} of this kind in a row, without a step in between, so that another"
         return FailRun(saying_more(end.failure, f"{again} start would not help"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from deepspeed_operator.api.attempt_status import AttemptStatus
 from deepspeed_operator.api.bounds import LARGEST
 from deepspeed_operator.api.engine_report import Engine
+from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Run
@@ -225,6 +226,11 @@ class Observed:
         """The accepted run, of which there must be one."""
         assert self.job.status.run is not None, "nothing is asked about a run before one was accepted"
         return self.job.status.run
+
+    @property
+    def policy(self) -> FailurePolicy:
+        """By what the accepted run goes on after failures."""
+        return self.run.failure_policy or FailurePolicy()
 
     @property
     def attempt(self) -> AttemptStatus:

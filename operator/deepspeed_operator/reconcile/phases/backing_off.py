@@ -5,19 +5,25 @@ from datetime import timedelta
 from deepspeed_operator.api.attempt_status import AttemptOutcome, Phase
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.reconcile.actions import Outcome
+from deepspeed_operator.reconcile.failure.attempt_end import Succeeded, attempt_end
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import moment
 from deepspeed_operator.reconcile.phases.beginning import begin_attempt
-from deepspeed_operator.reconcile.phases.ending import SIDECAR_GRACE
+from deepspeed_operator.reconcile.phases.ending import SIDECAR_GRACE, end_attempt
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report
+from deepspeed_operator.reconcile.runtime.observed_rounds import report_rounds
 
 
 def back_off(observed: Observed, gang: Gang) -> Outcome:
     """End what still runs of the failed attempt, and begin the next one in time, or suspend the run as spec asks."""
+    end = attempt_end(observed, gang) if gang.all_succeeded or gang.completed else None
+    if isinstance(end, Succeeded):
+        return end_attempt(observed, gang, end)  # its pods had come to an end before they could be told to
     draft, begins = StatusDraft.of(observed.job.status, counted=gang.workers), observed.attempt.next_time
+    report_rounds(observed, gang, draft)  # of pods that ended after the attempt had
     if observed.job.spec.suspend:
         draft.enter(Phase.STOPPING)
         return report(observed, draft, check_at=observed.now)

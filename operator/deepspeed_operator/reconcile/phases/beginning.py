@@ -7,11 +7,11 @@ from hashlib import sha256
 from typing import Final
 
 from deepspeed_operator.api.attempt_status import AttemptOutcome, AttemptStatus, Phase
+from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding, Level, Run, State, Workers
-from deepspeed_operator.job.failure_rules import policy_of
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.template import pod_template
@@ -118,7 +118,7 @@ def begin_attempt(
     now = timestamp(observed.now)
     assert draft.run is not None, "a run is recorded with its first attempt"
     draft.settle_restarts()
-    policy = policy_of(observed.job.spec)
+    policy = draft.run.failure_policy or FailurePolicy()
     old_pods = any(not pod.released for pod in observed.pods)
     draft.attempt = AttemptStatus(
         number=observed.job.status.attempt_number + 1,
@@ -144,6 +144,7 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
     draft.run = Run(
         id=spec.run_id,
         start_time=now,
+        failure_policy=spec.failure_policy,
         active_deadline_seconds=spec.lifecycle.active_deadline_seconds if spec.lifecycle is not None else None,
         world=judged.world,
         batch=judged.batch,

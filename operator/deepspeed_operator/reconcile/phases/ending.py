@@ -6,7 +6,7 @@ from typing import Final
 from deepspeed_operator.api.attempt_status import AttemptOutcome, Obstacle, Phase
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
-from deepspeed_operator.job.failure_rules import points_at_node, policy_of
+from deepspeed_operator.job.failure_rules import points_at_node
 from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import AttemptEnd
 from deepspeed_operator.reconcile.failure.out_of_memory import explained
@@ -37,7 +37,7 @@ def end_attempt(observed: Observed, gang: Gang, end: AttemptEnd) -> Outcome:
     assert draft.run is not None, "only an attempt at a run can end"
     assert draft.attempt is not None, "only an attempt can end"
     record = run_record(observed, gang, draft.run, draft.attempt, latest_rounds(observed, gang))
-    match decide(end, policy_of(observed.job.spec), record, observed.now):
+    match decide(end, observed.policy, record, observed.now):
         case Complete(at):
             # Nodes' clocks may differ from ours.
             completed_at = min(max(at or observed.now, moment(observed.run.start_time)), observed.now)

@@ -8,13 +8,15 @@ from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import ConfirmMissing, Outcome
 from deepspeed_operator.reconcile.failure.active_deadline import active_deadline, deadline_exceeded
-from deepspeed_operator.reconcile.failure.attempt_end import Succeeded, attempt_end, end_by_loss, settles_at
+from deepspeed_operator.reconcile.failure.attempt_end import Failed, Succeeded, attempt_end, end_by_loss, settles_at
+from deepspeed_operator.reconcile.failure.first_failure import ended_by
 from deepspeed_operator.reconcile.failure.slow_start import lateness, unheard_of, without_volumes
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
 from deepspeed_operator.reconcile.phases.ending import end_attempt, fail_run
 from deepspeed_operator.reconcile.phases.half_placed import giving_back, look_again
+from deepspeed_operator.reconcile.phases.lost_nodes import given_up_at
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
@@ -54,6 +56,9 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         draft = StatusDraft.of(observed.job.status, counted=gang.workers)
         draft.enter(Phase.STOPPING)
         return report(observed, draft, check_at=observed.now)
+    lost = [pod for pod in gang.pods.values() if (at := given_up_at(observed, pod)) is not None and at <= observed.now]
+    if lost:
+        return end_attempt(observed, gang, Failed(ended_by(lost[0])))
     until = active_deadline(observed)
     if until is not None and observed.now >= until:
         return fail_run(observed, gang, deadline_exceeded(observed))

@@ -156,7 +156,9 @@ class StatusDraft:
         assert self.run is not None, "a run is recorded with its first attempt"
         assert self.attempt is not None, "only an attempt can end"
         if self.attempts and self.attempts[-1].number == self.attempt.number:
-            return
+            if outcome is not AttemptOutcome.SUCCEEDED:
+                return
+            self.attempts = self.attempts[:-1]  # a result wins over what it was taken for
         if self.run.active_deadline_seconds is not None and self.attempt.running_time is not None:
             ran = moment(at) - moment(self.attempt.running_time)  # a node's clock may tell the end
             self._change_run(active_seconds=(self.run.active_seconds or 0) + max(int(ran.total_seconds()), 0))

@@ -31,7 +31,8 @@ def _killed(observed: Observed, attempt: EndedAttempt) -> Iterator[tuple[str, in
         return
     for pod in observed.pods:
         ours = (pod.job_uid, pod.attempt) == (observed.job.metadata.uid, attempt.number)
-        said = agent_message(pod.termination.message) if ours and pod.termination is not None else None
+        message = pod.termination.message if ours and pod.termination is not None else ""
+        said = agent_message(message) if "killedAfterSeconds" in message else None  # few are worth the reading
         if said is not None and said.killed_after_seconds is not None:
             yield pod.name, said.killed_after_seconds
 

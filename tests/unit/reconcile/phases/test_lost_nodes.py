@@ -38,8 +38,10 @@ def test_a_lost_pod_is_let_go_after_its_fence_and_the_run_goes_on_elsewhere() ->
     simulation = lost()
     assert simulation.attempt.phase is Phase.BACKING_OFF
     assert simulation.job.status.attempts[-1].reason in {"NodeLost", "PeerLost"}
-    assert forced(simulation) == []
     simulation.wait(17)
+    simulation.settle()
+    assert forced(simulation) == [], "its peer has just ended"
+    simulation.wait(10)
     simulation.settle()
     assert forced(simulation) == ["delete pretrain-1-1 by force"]
     simulation.wait(20)
@@ -64,10 +66,26 @@ def test_the_next_attempt_waits_and_says_until_when() -> None:
 def test_the_only_pod_of_a_job_is_let_go_only_if_the_job_says_so(seconds: int | None, goes: bool) -> None:
     """It may train on where nobody sees it: it has no peer that it could miss."""
     simulation = lost(1, **({} if seconds is None else {"nodeLoss": {"forceDeleteAfterSeconds": seconds}}))
-    simulation.wait(3600)
-    simulation.settle()
+    for _ in range(2):
+        simulation.wait(3600)
+        simulation.settle()
     assert bool(forced(simulation)) is goes
-    assert simulation.job.status.state is (State.RESTARTING if goes else State.RUNNING)
+    assert simulation.job.status.state is (State.STARTING if goes else State.RUNNING)
+
+
+def test_a_pod_whose_node_has_lost_the_api_server_alone_is_not_let_go_before_its_peers_have_ended() -> None:
+    simulation = Simulation(job(failurePolicy={})).train()
+    lose(simulation, 1)
+    simulation.wait(31)
+    simulation.settle()
+    assert (simulation.attempt.phase, forced(simulation)) == (Phase.BACKING_OFF, [])
+    assert "delete pretrain-1-0" in simulation.writes
+    simulation.wait(30)
+    simulation.settle()
+    assert forced(simulation) == [], "its peers may save for 30 s, and it may for as long after they have gone"
+    simulation.wait(30)
+    simulation.settle()
+    assert forced(simulation) == ["delete pretrain-1-1 by force"]
 
 
 def test_pods_that_are_lost_together_may_still_reach_each_other() -> None:
