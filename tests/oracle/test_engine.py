@@ -90,3 +90,25 @@ def test_an_engine_starts_where_we_have_no_error(case: int) -> None:
     notes = [note for note in verdict.notes if note.phase is not CheckPhase.SILENT]
     errors = [note.message for note in notes if note.level is Level.ERROR]
     assert bool(errors) == bool(words), errors
+
+
+TEXT: Config = {**ADAM, "optimizer": {"type": "AdamW", "params": {"lr": "1e-4"}}}
+# Schedulers, and whether they put rates of their own in place of the optimizer's.
+RATES: list[tuple[Config, bool]] = [
+    ({}, False),
+    ({"type": "WarmupCosineLR", "params": {"total_num_steps": 9}}, False),
+    ({"type": "WarmupLR", "params": {"warmup_max_lr": 1e-3}}, True),
+    ({"type": "WarmupDecayLR", "params": {"total_num_steps": 9, "warmup_max_lr": 1e-3}}, True),
+    ({"type": "LRRangeTest", "params": {}}, True),
+    ({"type": "OneCycle", "params": {"cycle_min_lr": 1e-5, "cycle_max_lr": 1e-3}}, True),
+]
+
+
+@pytest.mark.parametrize("version", ["0.15.4", "0.19.8"])
+def test_text_trains_as_a_rate_where_a_scheduler_replaces_it(version: str) -> None:
+    configs = [{**TEXT, **({"scheduler": scheduler} if scheduler else {})} for scheduler, _ in RATES]
+    questions = [{"case": at, "config": each, "optimizer": "configuration"} for at, each in enumerate(configs)]
+    trains = {each["case"]: refusal(each) is None for each in answered(version, questions)}
+    assert [trains[at] for at in range(len(RATES))] == [replaces for _, replaces in RATES]
+    verdicts = [validate_for(schema_of(version), each, JudgementContext(1)) for each in configs]
+    assert [not verdict.refused for verdict in verdicts] == [replaces for _, replaces in RATES]

@@ -19,6 +19,9 @@ _NUMBERS: Final = frozenset({"lr", "eps", "weight_decay", "momentum", "max_coeff
 _BETAS: Final = 2
 _ONE_BIT: Final = frozenset({"onebitadam", "onebitlamb", "zerooneadam"})
 _CLIPPING: Final = "max_grad_norm"
+_RATES: Final = frozenset({"lr", "muon_lr", "adam_lr"})
+# Schedulers that put their own rates in place before the first step, whatever the optimizer was given.
+_OWN_RATES: Final = frozenset({"WarmupLR", "WarmupDecayLR", "OneCycle", "LRRangeTest"})
 
 
 def optimizer_notes(setup: Setup) -> Iterator[Note]:
@@ -56,11 +59,24 @@ def _parameters(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
             message = "is refused as an optimizer's parameter when the engine starts."
             yield refused(path, Code.MAX_GRAD_NORM, message, "Write gradient_clipping instead.")
         elif key in _NUMBERS and isinstance(value, str) and value != AUTO:
-            message = f"must be a number, not {quoted(value)}."
-            yield refused(path, Code.INVALID_VALUE, message, "Write it without quotes.")
+            yield _no_number(setup, key, f"must be a number, not {quoted(value)}", "Write it without quotes.", known)
         elif key == "betas" and value != AUTO and not _are_betas(value):
-            yield refused(path, Code.INVALID_VALUE, f"must be two numbers, not {quoted(value)}.", "Write [0.9, 0.999].")
+            yield _no_number(setup, key, f"must be two numbers, not {quoted(value)}", "Write [0.9, 0.999].", known)
     yield from _arguments(setup, name, known)
+
+
+def _no_number(setup: Setup, key: str, message: str, fix: str, known: str | None) -> Note:
+    """An error, but where a scheduler replaces the value before anything computes with it."""
+    section = setup.section("scheduler")
+    scheduler: Any = section.get("type")
+    cycles = scheduler == "OneCycle" and object_at(section, "params").get("cycle_momentum", True)
+    replaced = scheduler in _OWN_RATES if key in _RATES else key == "betas" and cycles
+    # PyTorch's optimizers compare it when they are made, and the host's pass it to compiled code.
+    torch_adam = known in ADAMS and object_at(setup.section("optimizer"), "params").get("torch_adam")
+    if not replaced or known in {None, "adagrad"} or torch_adam or uses_cpu_optimizer(setup):
+        return refused((*_PARAMS, key), Code.INVALID_VALUE, f"{message}.", fix)
+    message = f"{message}: some versions fail, others train because {scheduler} replaces it."
+    return warning((*_PARAMS, key), Code.INVALID_VALUE, message, fix)
 
 
 def _are_betas(value: object) -> bool:

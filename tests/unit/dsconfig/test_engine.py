@@ -124,6 +124,32 @@ def test_what_an_optimizer_takes_depends_on_who_steps_it() -> None:
     assert [version for version in SUPPORTED if refused("fp32_optimizer_states", version)] == list(SUPPORTED[:6])
 
 
+def test_a_scheduler_may_replace_what_is_no_number() -> None:
+    def level(name: str, key: str = "lr", params: dict[str, Any] | None = None, **config: Any) -> Level:
+        optimizer = {"type": "AdamW", "params": {"lr": 1e-4, key: "1e-4", **config.pop("optimizer", {})}}
+        scheduler = {"type": name, "params": params or {}}
+        verdict = verdict_on({**BATCH, "optimizer": optimizer, "scheduler": scheduler, **config})
+        (note,) = [note for note in verdict.notes if written(note.path) == f"optimizer.params.{key}"]
+        return note.level
+
+    cycle = {"cycle_min_lr": 1e-5, "cycle_max_lr": 1e-3}
+    replacing: list[tuple[str, dict[str, Any]]] = [
+        ("WarmupLR", {}),
+        ("WarmupDecayLR", {"total_num_steps": 9}),
+        ("LRRangeTest", {}),
+        ("OneCycle", cycle),
+    ]
+    for name, params in replacing:
+        assert level(name, params=params) is Level.WARNING
+        assert level(name, params=params, optimizer={"torch_adam": True}) is Level.ERROR
+        assert level(name, params=params, zero_optimization={"stage": 2, **CPU_OFFLOAD}) is Level.ERROR
+        assert level(name, "weight_decay", params) is Level.ERROR
+    assert level("WarmupCosineLR", params={"total_num_steps": 9}) is Level.ERROR
+    assert level("OneCycle", "betas", cycle) is Level.WARNING
+    assert level("OneCycle", "betas", {**cycle, "cycle_momentum": False}) is Level.ERROR
+    assert level("WarmupLR", "betas") is Level.ERROR
+
+
 def test_a_writer_of_checkpoints_needs_to_know_its_ranks() -> None:
     def said_of(version: str, stage: int, **writer: str) -> str:
         config = {**BATCH, "checkpoint": {"writer": {"type": "fast", **writer}}, "zero_optimization": {"stage": stage}}
