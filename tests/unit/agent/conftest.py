@@ -1,3 +1,4 @@
+import ctypes
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -5,6 +6,9 @@ from typing import Any
 import pytest
 
 from tests.unit.agent.harness import Gang
+from tests.unit.agent.warm import Pod
+
+PR_SET_CHILD_SUBREAPER = 36
 
 
 @pytest.fixture
@@ -21,3 +25,14 @@ def gang(tmp_path: Path) -> Iterator[Callable[..., Gang]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pod]:
+    prctl: Callable[..., int] = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    monkeypatch.chdir(tmp_path)
+    made = Pod(tmp_path)
+    yield made
+    made.close()
+    prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
