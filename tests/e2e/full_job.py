@@ -59,6 +59,7 @@ FULL: Json = {
             "maxRestarts": 3,
             "maxInfrastructureRestarts": 20,
             "restartInPlace": True,
+            "warmInterpreters": "Auto",
             "rules": [
                 {
                     "exitCodes": [1],

@@ -62,6 +62,8 @@ class Agent:
                 break
             cause = self.caught(self.play_again)
         self.pod.phase = "Finished"
+        if self.pod.warm:
+            self.pod.warm.end()
         self.round.end()
         self.pod.write_message(cause)
         self.wait_until_informed()
@@ -121,7 +123,7 @@ class Agent:
         try:
             if launch.preflight is not None and first:
                 self.measure_bandwidth()
-            current.start(current.specs)
+            current.start(current.specs, self.pod.warm)
         except OSError as error:
             raise self.cannot_start(error) from error
         self.pod.phase = self.member.current.phase = "Running"
@@ -191,6 +193,8 @@ class Agent:
         if world is not None:
             current.world = world
         current.stepped = self.round.stepped
+        if self.pod.warm and self.pod.phase == "Running":
+            self.round.warm_up(self.pod.warm)
         if current.stepped and not told:
             # At once: whether a failure came before or after it decides what follows.
             self.member.report(current.phase)
@@ -258,6 +262,8 @@ class Agent:
             if self.pod.probe and pid == self.pod.probe.process.pid:
                 for warning in self.pod.probe.reaped(code):
                     self.pod.warn(warning)
+            if self.pod.warm:
+                self.pod.warm.reaped(pid, code)
             child = self.round.processes.reaped(pid, code)
             if child and self.pod.phase == "Running":
                 self.rank_ended(child)
@@ -287,6 +293,8 @@ class Agent:
         self.pod.write_message(cause)  # early: we may be killed before the end
         if not (self.member.cause or self.is_over):
             self.member.report("Stopping", cause)
+        if self.pod.warm and self.round.forked and self.round.failure and not self.round.stepped:
+            self.pod.warm.failed()
         unkillable = self.end_ranks(cause)
         if unkillable:
             self.member.current.stuck = f"Pod {self.launch.pod} does not end: {unkillable}"

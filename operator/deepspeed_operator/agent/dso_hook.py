@@ -31,6 +31,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 RESULT = os.path.join(HERE, "measured.json")
 MEASURES = os.path.join(HERE, "measure")  # there where the first steps are to be measured
 REPORTS = os.path.join(HERE, "reports.jsonl")
+IMPORTS = os.path.join(HERE, "dso_imports.py")  # there where the ranks of a later round may be forked
 REPORTED = 16  # by one process: programs that join and leave groups without end tell nothing new
 
 
@@ -87,6 +88,7 @@ class Reports:
         self.written = 0
         self.stepped = False
         self.group: str | None = None
+        self.imports: Any = None
 
     def write(self, **facts: Any) -> None:
         if self.written < REPORTED:
@@ -121,6 +123,7 @@ class Reports:
         def initialize(*arguments: Any, **named: Any) -> Any:
             made = original(*arguments, **named)
             guarded(self.engine, made[0])
+            guarded(self.watch_step, made[0])
             return made
 
         deepspeed.initialize = like(original, initialize)
@@ -130,14 +133,18 @@ class Reports:
         if dist.get_rank() == 0:
             facts: dict[str, Any] = {"world": dist.get_world_size()}
             facts.update((name, answer(ask, engine)) for name, ask in OF_AN_ENGINE.items())
-            trains = facts["optimizer"] is not None
-            certain = trains and not self.divided
+            certain = facts["optimizer"] is not None and not self.divided
             self.write(world=facts["world"], rank=0, group=self.group, certain=certain, engine=facts)
-            if trains:
-                self.watch_step(engine)
+
+    def watch_imports(self) -> None:
+        self.imports = importlib.import_module("dso_imports").Imports()
+        del sys.modules["dso_imports"]  # the program finds no module of ours
+        sys.meta_path.insert(0, self.imports)
 
     def watch_step(self, engine: Any) -> None:
         """Tell of the first step: what fails before it fails again when it is started again."""
+        if not trains(engine):
+            return
         take = engine._take_model_step
 
         def stepped(*arguments: Any, **named: Any) -> Any:
@@ -147,6 +154,8 @@ class Reports:
             if not self.stepped:
                 self.stepped = True
                 guarded(lambda: self.write(stepped=True))
+                if self.imports is not None:
+                    guarded(self.imports.write)
             return result
 
         engine._take_model_step = stepped
@@ -162,9 +171,12 @@ def first_of(c10d: Any) -> str | None:
     return first if first.startswith(f"{HERE}/") else None
 
 
+def trains(engine: Any) -> bool:
+    return type(getattr(engine, "basic_optimizer", None)).__name__ not in ("NoneType", "DummyOptim")
+
+
 def optimizer_of(engine: Any) -> Any:
-    name = type(engine.basic_optimizer).__name__
-    return None if name in ("NoneType", "DummyOptim") else str(engine.optimizer_name() or name)[:64]
+    return str(engine.optimizer_name() or type(engine.basic_optimizer).__name__)[:64] if trains(engine) else None
 
 
 def precision_of(engine: Any) -> str:
@@ -213,7 +225,7 @@ class Measurement:
         self.wrapper = deepspeed.initialize = like(self.original, initialize)
 
     def begin(self, engine: Any) -> None:
-        if type(getattr(engine, "basic_optimizer", None)).__name__ in ("NoneType", "DummyOptim"):
+        if not trains(engine):
             return
         if self.engine is not None:
             self.end()
@@ -329,13 +341,17 @@ def imported_deepspeed(reports: Reports, deepspeed: Any) -> None:
 
 if __name__ == "sitecustomize":
     reports = Reports()
-    sys.meta_path.insert(
-        0,
-        Finder(
-            {
-                "torch.distributed.distributed_c10d": reports.watch_worlds,
-                "deepspeed": lambda deepspeed: imported_deepspeed(reports, deepspeed),
-            }
-        ),
+    finder = Finder(
+        {
+            "torch.distributed.distributed_c10d": reports.watch_worlds,
+            "deepspeed": lambda deepspeed: imported_deepspeed(reports, deepspeed),
+        }
     )
+    for name in [name for name in finder.imported if name in sys.modules]:
+        # A rank that was forked from a process which had imported it.
+        guarded(finder.imported.pop(name), sys.modules[name])
+    if finder.imported:
+        sys.meta_path.insert(0, finder)
+    if reports.launched and os.path.exists(IMPORTS):
+        guarded(reports.watch_imports)
     load_next()

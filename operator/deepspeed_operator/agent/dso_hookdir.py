@@ -26,6 +26,8 @@ class HookDirectory:
         files = {"sitecustomize.py": pkgutil.get_data(__name__, "dso_hook.py") or b""}
         if launch.measure:
             files["measure"] = b""
+        if launch.warm_interpreters:
+            files["dso_imports.py"] = pkgutil.get_data(__name__, "dso_imports.py") or b""
         # A root file system may be read-only, and then the files' volume or the shared memory is not.
         for place in (None, WORKSPACE, "/dev/shm"):
             if self.directory is None:
@@ -55,6 +57,15 @@ class HookDirectory:
             except (OSError, ValueError):
                 return None  # not yet
         return self.first_steps
+
+    def imports(self) -> dict[str, Any] | None:
+        """What a rank had imported when it took its first step; None before."""
+        try:
+            with open(os.path.join(self.directory or "", "imports.json"), encoding="utf-8") as file:
+                imports: dict[str, Any] = json.load(file)
+        except (OSError, ValueError):
+            return None
+        return imports
 
     def reports(self) -> list[dict[str, Any]] | None:
         """All that the ranks have reported; None if there is nothing that was not read before."""

@@ -63,6 +63,12 @@ class LaunchDocument:
         self.fence: float = document["fenceSeconds"]
         # After which failures the ranks start again in their pods, and how often.
         self.failure_policy: dict[str, Any] = document["failurePolicy"]
+        self.warm_interpreters = (
+            self.launcher == "Ranks"
+            and self.kind != "command"
+            and self.failure_policy["restartInPlace"]
+            and self.failure_policy["warmInterpreters"] == "Auto"
+        )
         # The network profile whose fabric must be used, and the kinds of transport that show it is not.
         self.fabric: dict[str, Any] | None = document["requiredFabric"]
         # Measure the network first, and fail below so many bytes a second; None: do not measure.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from dso_descendants import descendants
 from dso_hub import Hub
@@ -15,6 +15,9 @@ from dso_output import Printer
 from dso_preflight import Probe
 from dso_round import Round
 from dso_transport import brief
+
+if TYPE_CHECKING:
+    from dso_warm import WarmInterpreters
 
 
 class Pod:
@@ -36,7 +39,13 @@ class Pod:
         self.bandwidth: int | None = None  # bytes a second, where a preflight has measured it
         self.warnings: list[str] = []
         self.killed_after: float | None = None  # seconds of grace after which ranks were killed
+        self.warm = self._warm_interpreters() if launch.warm_interpreters else None
         self.stuck: Cause | None = None  # why the gang has ended where a process of this pod does not
+
+    def _warm_interpreters(self) -> WarmInterpreters:
+        from dso_warm import WarmInterpreters  # here, so that an agent that needs none starts without it
+
+        return WarmInterpreters(self.printer.say)
 
     def _round(self) -> Round:
         """The round that the member reports of."""
@@ -74,8 +83,11 @@ class Pod:
         return {**cause, "deepspeed": self.deepspeed} if cause["index"] == self.launch.index else cause
 
     def processes(self) -> list[int]:
-        """What lives of the round: all below the agent, but for the search for DeepSpeed, which is the pod's."""
-        return descendants(without=[self.probe.process.pid] if self.probe and not self.probe.done else ())
+        """What lives of the round: all below the agent, but for what is the pod's."""
+        pods = [self.probe.process.pid] if self.probe and not self.probe.done else []
+        if self.warm and self.warm.server:
+            pods.append(self.warm.server.process.pid)
+        return descendants(without=pods)
 
     def transport(self) -> dict[str, Any] | None:
         """How the gang's ranks are connected; only the hub knows it."""

@@ -6,13 +6,16 @@ import contextlib
 import os
 import signal
 import subprocess
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 from dso_cause import finding_of, launcher_code, unwritable
 from dso_launch import LaunchDocument
 from dso_output import Output, Stream
 from dso_ranks import ProcessSpec, first_words
 from dso_words import legible, rank_of
+
+if TYPE_CHECKING:
+    from dso_warm import WarmInterpreters
 
 
 def out_of_memory_kills() -> int:
@@ -34,10 +37,18 @@ def memory_used(cgroup: str = "/sys/fs/cgroup") -> str:
     return ""
 
 
+class Forked:
+    """A rank that the pod's warm interpreter has forked: a child of this process, which Python did not start."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+
 class Child:
     __slots__ = ("code", "process", "spec", "stream")
 
-    def __init__(self, spec: ProcessSpec, process: subprocess.Popen[bytes], stream: Stream) -> None:
+    def __init__(self, spec: ProcessSpec, process: subprocess.Popen[bytes] | Forked, stream: Stream) -> None:
         self.spec, self.process, self.stream = spec, process, stream
         self.code: int | None = None
 
@@ -50,6 +61,21 @@ class Processes:
         self.output = output
         self.children: list[Child] = []
         self.oom_kills = out_of_memory_kills()
+
+    def fork(self, specs: list[ProcessSpec], warm: WarmInterpreters) -> bool:
+        """Start them from the warm interpreter; False where they have to be started cold."""
+        pipes = [os.pipe() for _ in specs]
+        pids = warm.fork(specs, [write for _, write in pipes])
+        for _, write in pipes:
+            os.close(write)
+        if pids is None:
+            for read, _ in pipes:
+                os.close(read)
+            return False
+        for spec, pid, (read, _) in zip(specs, pids, pipes):
+            self.children.append(Child(spec, Forked(pid), self.output.add(read, spec.prefix)))
+        self.output.start()
+        return True
 
     def start(self, specs: list[ProcessSpec]) -> None:
         for spec in specs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from dso_cause import ending
 from dso_hookdir import HookDirectory
@@ -18,6 +18,9 @@ from dso_steps import Steps
 from dso_symptom import settle_seconds, symptom
 from dso_transport import ReportSource, TransportWatch
 from dso_world import of_pod
+
+if TYPE_CHECKING:
+    from dso_warm import WarmInterpreters
 
 
 class Round:
@@ -43,7 +46,8 @@ class Round:
         self.specs = specs(launch, self.number, self.watch.source.environment)
         self.hook.install(self.specs)
         self.processes = self._processes()
-        self.reported: bool | None = None  # by the hook: whether rank 0's engine has made a step; None without one
+        self.forked = False  # from a warm interpreter
+        self.reported: bool | None = None  # by the hook: whether an engine has made a step; None without one
         # How it ends here. The log of the first process that failed, or left, is what the termination message shows.
         self.first: Child | None = None
         self.left: Cause | None = None  # the first rank that ended with 0
@@ -55,12 +59,22 @@ class Round:
     def _processes(self) -> Processes:
         return Processes(self.launch, Output(self.printer, [self.steps.take, self.watch.take]))
 
-    def start(self, processes: list[ProcessSpec]) -> None:
+    def start(self, processes: list[ProcessSpec], warm: WarmInterpreters | None = None) -> None:
         """Start the ranks, or a preflight's processes before them. Raises OSError."""
         if self.processes.children:
             self.processes.end()
             self.processes = self._processes()
-        self.processes.start(processes)
+        self.forked = warm is not None and self.processes.fork(processes, warm)
+        if not self.forked:
+            self.processes.start(processes)
+
+    def warm_up(self, warm: WarmInterpreters) -> None:
+        """Once the ranks make steps: have what they have imported ready for the next round."""
+        warm.look()
+        if warm.lacks_a_server:
+            imports = self.hook.imports()
+            if imports:
+                warm.prepare(self.specs[0], imports)
 
     def rank_ended(self, child: Child) -> Cause | None:
         """Take the end of one of the ranks; return it if it is a failure that the hub has to know of."""

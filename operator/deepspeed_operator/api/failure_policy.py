@@ -24,6 +24,11 @@ class RuleAction(StrEnum):
     FAIL = "Fail"
 
 
+class WarmInterpreters(StrEnum):
+    AUTO = "Auto"
+    OFF = "Off"
+
+
 class FailureRule(ApiModel):
     """What to do after a failure that everything given here matches."""
 
@@ -107,6 +112,13 @@ class FailurePolicy(ApiModel):
         default=True,
         description="True, the default: where the pods are healthy, the ranks start again in them. False: every "
         "restart is a new attempt with new pods.",
+    )
+    warm_interpreters: WarmInterpreters = Field(
+        default=WarmInterpreters.OFF,
+        description="Auto: each pod keeps a process that has imported what its ranks import, and forks the ranks of a "
+        "restart in place from it, which saves them their imports and takes some 1 GiB of memory; where something "
+        "speaks against it they start as always, and the log says why. Off, the default: every start is a new "
+        "interpreter's.",
     )
     rules: Annotated[list[FailureRule], Atomic()] = Field(
         default=[],

@@ -26,6 +26,7 @@ def failure_policy(job: DeepSpeedJob, attempt: int) -> Json:
         left, repeated = known.model_dump(include=set(Budget)), status.run.repeated or repeated
     return {
         "restartInPlace": policy.restart_in_place,
+        "warmInterpreters": policy.warm_interpreters.value,
         "restarts": left,
         "repeated": {"key": repeated.key, "count": repeated.count},
         "backoff": {

@@ -38,6 +38,7 @@ def failure_policy(**fields: Any) -> dict[str, Any]:
     """What a failure does: every one starts another round, as far as nothing in these fields says otherwise."""
     return {
         "restartInPlace": True,
+        "warmInterpreters": "Off",
         "restarts": {"user": 3, "infrastructure": 20},
         "repeated": {"key": None, "count": 0},
         "backoff": {"baseSeconds": 0, "maxSeconds": 300, "healthySeconds": 600},

@@ -1,9 +1,12 @@
 """The ranks' first steps are measured beside the user's program, of which nothing is changed or dropped."""
 
+import json
+import shutil
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,14 +113,47 @@ def run(tmp_path: Path) -> Callable[..., str]:
     said = f"import sys; print('others', sys.path.count({hook!r}), sys.modules['sitecustomize'].__file__)"
     others = installed(tmp_path / "others", sitecustomize=said)
 
-    def running(program: str, deepspeed: str = DEEPSPEED, rank: str = "0") -> str:
-        users = installed(tmp_path / "users", deepspeed=deepspeed)
-        env = {"PYTHONPATH": f"{hook}:{others}:{users}", "RANK": rank}
+    def running(program: str, deepspeed: str = DEEPSPEED, rank: str = "0", **more: str) -> str:
+        users = installed(tmp_path / f"users-{len(list(tmp_path.iterdir()))}", deepspeed=deepspeed)
+        env = {"PYTHONPATH": f"{hook}:{others}:{users}", "RANK": rank, **more}
         done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         return done.stdout + ("measured" if (tmp_path / "hook/measured.json").exists() else "")
 
     return running
+
+
+def test_a_rank_that_takes_its_first_step_tells_what_it_has_imported_and_with_which_variables(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
+    watch_imports(tmp_path)
+    program = "import os, csv\nos.environ['HF_HOME'] = '/models'\nimport html\n" + TRAIN.format(stay=0)
+    run(program, rank="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    told = json.loads((tmp_path / "hook/imports.json").read_text())
+    order = [name for name in told["modules"] if name in ("csv", "html", "html.entities", "deepspeed", "__main__")]
+    assert order == ["csv", "html", "html.entities", "deepspeed"]
+    assert "csv" not in told["changed"]
+    assert told["changed"]["html"] == {"HF_HOME": zlib.crc32(b"/models")}
+
+
+def test_nothing_is_told_of_imports_by_what_is_no_rank_or_where_nobody_asks(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
+    run(TRAIN.format(stay=0), rank="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    assert not (tmp_path / "hook/imports.json").exists()
+    watch_imports(tmp_path)
+    run(TRAIN.format(stay=0), rank="0")
+    assert not (tmp_path / "hook/imports.json").exists()
+
+
+def test_a_program_finds_no_module_that_watches_its_imports(run: Callable[..., str], tmp_path: Path) -> None:
+    watch_imports(tmp_path)
+    said = run("import sys; print('dso_imports' in sys.modules)", LOCAL_RANK="0", WORLD_SIZE="1")
+    assert said.splitlines()[-1] == "False"
+
+
+def watch_imports(tmp_path: Path) -> None:
+    shutil.copy(AGENT / "dso_imports.py", tmp_path / "hook")
 
 
 def test_the_next_sitecustomize_is_loaded_as_if_the_hook_were_not_there(run: Callable[..., str]) -> None:

@@ -21,7 +21,7 @@ NO_REASONS = {
     *("Pending", "Waiting", "Preflight", "Stopping", "Finished"),
     *("None", "Ranks", "DeepSpeed", "Torchrun", "Accelerate", "Lightning"),
     *("Init", "Plugin", "Socket", "Mixed", "Nodes", "Unknown", "NoDevFiles"),
-    *("NoneType", "DummyOptim", "Python", "Traceback", "Head", "Fail", "Restart"),
+    *("NoneType", "DummyOptim", "Python", "Traceback", "Head", "Fail", "Restart", "Auto"),
 }
 PATH = re.compile(r"\b(?:spec|status)\.\w+(?:\.\w+)*")
 

@@ -1,0 +1,210 @@
+"""What a failed rank costs: kill -9 of one of two, until both ranks have made a step again.
+
+    python3 -m bench.gpu.restarts --stage 1 --output restarts.jsonl             two GPUs, ≈ 480 s with all launchers
+    python3 -m bench.gpu.restarts --stage 3 --output restarts.jsonl --launchers warm cold       ≈ 290 s
+
+Under `dsjob run` with two nodes of one GPU, with warm and with cold interpreters; under `torchrun --max-restarts`; and
+under `deepspeed`, started again by hand as soon as it has ended. A 1.3 B model trains, saves after 20 steps, and goes
+on from there. One JSON line each, with the seconds from the kill until both ranks had got so far, and the losses of the
+first steps from there.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+_ROOT: Final = Path(__file__).parents[2]
+_SCRIPT: Final = Path(__file__).parent / "inside" / "restarted.py"
+_RANKS: Final = 2
+_PATIENCE_SECONDS: Final = 240
+_MARK: Final = re.compile(r"mark (\w+) (\d+) (\d+) ([\d.]+)")
+_LOSSES: Final = re.compile(r"losses (\d+) (.+)")
+_READY: Final = "warm interpreter: "
+_MARKS: Final = ("started", "torch", "deepspeed", "imported", "device", "model", "initialized", "loaded", "stepped")
+
+
+class Run:
+    """A launcher's run, followed by what its ranks print."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.process = subprocess.Popen(
+            command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        self.marks: list[tuple[str, int, int, float]] = []
+        self.said: list[str] = []
+        self.losses: dict[int, str] = {}  # of each rank, since its last start
+        self._log = log.open("a", encoding="utf-8")
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self._log.write(line)
+            self._log.flush()
+            found = _MARK.search(line)
+            if found:
+                self.marks.append((found[1], int(found[2]), int(found[3]), float(found[4])))
+                continue
+            losses = _LOSSES.search(line)
+            if losses:
+                self.losses[int(losses[1])] = losses[2].strip()
+            elif "[deepspeed-operator]" in line:
+                self.said.append(line.strip())
+
+    def times(self, name: str, after: float) -> dict[int, float]:
+        """Return when each rank printed a mark after that time."""
+        return {rank: at for mark, rank, _, at in self.marks if mark == name and at > after}
+
+    def wait_for(self, name: str, after: float) -> None:
+        self.wait(lambda: len(self.times(name, after)) == _RANKS, name)
+
+    def wait_for_interpreters(self) -> None:
+        self.wait(lambda: sum(_READY in line for line in self.said) == _RANKS, "warm interpreter")
+
+    def wait(self, condition: Any, what: str) -> None:
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while not condition():
+            if time.monotonic() > until or self.process.poll() is not None:
+                raise SystemExit(f"no {what}: {self.process.poll()}, {self.marks[-4:]}, {self.said[-3:]}")
+            time.sleep(0.01)
+
+    def kill(self, victim: int) -> float:
+        """Kill this rank, and return when."""
+        pid = next(pid for mark, rank, pid, _ in reversed(self.marks) if mark == "ready" and rank == victim)
+        now = time.time()
+        os.kill(pid, signal.SIGKILL)
+        return now
+
+    def end(self) -> None:
+        with_all = self.process.pid
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(with_all, number)
+                self.process.wait(15)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+
+
+class Bench:
+    def __init__(self, stage: int, directory: Path, output: Path) -> None:
+        self.stage, self.directory, self.output = stage, directory, output
+        self.log = output.with_suffix(".log")
+        self.begun = time.monotonic()
+
+    def arguments(self) -> list[str]:
+        return [str(self.stage), str(self.directory / f"checkpoint-{self.stage}")]
+
+    def dsjob(self, warm: str) -> list[str]:
+        job = {
+            "apiVersion": "deepspeed-operator.dev/v1alpha1",
+            "kind": "DeepSpeedJob",
+            "metadata": {"name": "restarted"},
+            "spec": {
+                "nodes": _RANKS,
+                "slotsPerNode": 1,
+                "training": {"script": str(_SCRIPT), "python": sys.executable, "args": self.arguments()},
+                "failurePolicy": {"warmInterpreters": warm, "backoffSeconds": 1},
+            },
+        }
+        path = self.directory / f"{warm}.yaml"
+        path.write_text(json.dumps(job))
+        return [sys.executable, "-m", "deepspeed_operator.cli.main", "run", str(path)]
+
+    def torchrun(self) -> list[str]:
+        nodes = ["--nproc-per-node", str(_RANKS), "--max-restarts", "5", "--master-port", str(_port())]
+        return [sys.executable, "-m", "torch.distributed.run", *nodes, str(_SCRIPT), *self.arguments()]
+
+    def deepspeed(self) -> list[str]:
+        nodes = ["--num_gpus", str(_RANKS), "--master_port", str(_port())]
+        return [sys.executable, "-m", "deepspeed.launcher.runner", *nodes, str(_SCRIPT), *self.arguments()]
+
+    def measure(self, launcher: str, times: int) -> None:
+        """Kill a rank so often, and write what it cost each time."""
+        command = {
+            "warm": lambda: self.dsjob("Auto"),
+            "cold": lambda: self.dsjob("Off"),
+            "torchrun": self.torchrun,
+            "deepspeed": self.deepspeed,
+        }[launcher]
+        begun = time.time()
+        run = Run(command(), self.log)
+        run.wait_for("ready", begun)
+        self.write(run, launcher, "first", begun)
+        for number in range(times):
+            if launcher == "warm":
+                run.wait_for_interpreters()
+            said = len(run.said)
+            # A node on which a second rank was killed would give its pod back.
+            killed = run.kill(1 - number % _RANKS)
+            if launcher == "deepspeed":
+                run.process.wait(_PATIENCE_SECONDS)
+                ended = time.time() - killed
+                run = Run(command(), self.log)
+                self.write_ended(ended)
+            run.wait_for("ready", killed)
+            self.write(run, launcher, str(number + 1), killed, run.said[said:])
+        run.end()
+
+    def write_ended(self, seconds: float) -> None:
+        self.append({"stage": self.stage, "launcher": "deepspeed", "ended": round(seconds, 2)})
+
+    def write(self, run: Run, launcher: str, which: str, since: float, said: Sequence[str] = ()) -> None:
+        """Write when the last rank had got how far."""
+        reached = {name: round(max(run.times(name, since).values()) - since, 2) for name in _MARKS}
+        self.append(
+            {
+                "stage": self.stage,
+                "launcher": launcher,
+                "restart": which,
+                "seconds": reached,
+                "said": said,
+                "losses": run.losses,
+            }
+        )
+        at = time.monotonic() - self.begun
+        print(f"{at:5.0f} s: stage {self.stage} {launcher} {which}: {reached}", flush=True)
+
+    def append(self, line: dict[str, Any]) -> None:
+        with self.output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stage", type=int, required=True)
+    parser.add_argument("--output", type=Path, required=True, help="JSON lines; the log lies beside it")
+    parser.add_argument("--launchers", nargs="+", default=["warm", "cold", "torchrun", "deepspeed"])
+    parser.add_argument(
+        "--times",
+        nargs="+",
+        type=int,
+        default=[2, 2, 2, 2],
+        help="restarts of each launcher; of warm and cold 2 at most",
+    )
+    arguments = parser.parse_args()
+    os.environ["PYTHONPATH"] = f"{_ROOT / 'operator'}:{os.environ.get('PYTHONPATH', '')}"
+    with tempfile.TemporaryDirectory() as directory:
+        bench = Bench(arguments.stage, Path(directory), arguments.output)
+        for launcher, times in zip(arguments.launchers, arguments.times, strict=False):
+            bench.measure(launcher, times)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
