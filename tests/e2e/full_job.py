@@ -4,6 +4,25 @@ from tests.e2e.kube import Json
 
 MOMENT = "2026-01-01T00:00:00Z"
 
+FAILURE_POLICY: Json = {
+    "maxRestarts": 3,
+    "maxInfrastructureRestarts": 20,
+    "restartInPlace": True,
+    "warmInterpreters": "Auto",
+    "rules": [
+        {
+            "exitCodes": [1],
+            "signals": [9],
+            "reasons": ["RankFailed"],
+            "categories": ["User"],
+            "messagePattern": "out of memory",
+            "action": "Fail",
+        }
+    ],
+    "backoffSeconds": 10,
+    "avoidBlamedNodes": True,
+    "nodeLoss": {"forceDeleteAfterSeconds": 30},
+}
 # One valid object that has every field, but for those that exclude each other.
 FULL: Json = {
     "metadata": {"name": "full"},
@@ -55,25 +74,7 @@ FULL: Json = {
         "parallelism": {"tensor": 1, "pipeline": 1, "sequence": 1, "expert": 1},
         "template": {"spec": {"containers": []}},
         "suspend": True,
-        "failurePolicy": {
-            "maxRestarts": 3,
-            "maxInfrastructureRestarts": 20,
-            "restartInPlace": True,
-            "warmInterpreters": "Auto",
-            "rules": [
-                {
-                    "exitCodes": [1],
-                    "signals": [9],
-                    "reasons": ["RankFailed"],
-                    "categories": ["User"],
-                    "messagePattern": "out of memory",
-                    "action": "Fail",
-                }
-            ],
-            "backoffSeconds": 10,
-            "avoidBlamedNodes": True,
-            "nodeLoss": {"forceDeleteAfterSeconds": 30},
-        },
+        "failurePolicy": FAILURE_POLICY,
         "successPolicy": "Head",
         "lifecycle": {
             "startupDeadlineSeconds": 60,
@@ -92,6 +93,7 @@ FULL: Json = {
             "startTime": MOMENT,
             "completionTime": MOMENT,
             "cleanupTime": MOMENT,
+            "failurePolicy": FAILURE_POLICY,
             "activeSeconds": 1,
             "activeDeadlineSeconds": 86400,
             "restarts": {"user": 1, "infrastructure": 1, "uncounted": 1},
