@@ -16,7 +16,7 @@ from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
 from deepspeed_operator.reconcile.phases.ending import end_attempt, fail_run
 from deepspeed_operator.reconcile.phases.half_placed import giving_back, look_again
-from deepspeed_operator.reconcile.phases.lost_nodes import given_up_at
+from deepspeed_operator.reconcile.phases.lost_nodes import Losses
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
@@ -56,7 +56,8 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         draft = StatusDraft.of(observed.job.status, counted=gang.workers)
         draft.enter(Phase.STOPPING)
         return report(observed, draft, check_at=observed.now)
-    lost = [pod for pod in gang.pods.values() if (at := given_up_at(observed, pod)) is not None and at <= observed.now]
+    losses, now = Losses(observed), observed.now
+    lost = [pod for pod in gang.pods.values() if (at := losses.given_up_at(pod)) is not None and at <= now]
     if lost:
         return end_attempt(observed, gang, Failed(ended_by(lost[0])))
     until = active_deadline(observed)

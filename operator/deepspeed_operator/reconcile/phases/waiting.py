@@ -9,7 +9,7 @@ from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
-from deepspeed_operator.reconcile.phases.lost_nodes import forced_at
+from deepspeed_operator.reconcile.phases.lost_nodes import Losses
 from deepspeed_operator.reconcile.report.outcome import timestamp
 
 # What a kubelet needs to kill the containers and to tell of it, once the grace period is over.
@@ -30,7 +30,8 @@ def waiting_for(observed: Observed, gang: Gang) -> tuple[Obstacle, datetime | No
     for node, since in sorted({(pod.node or "?", timestamp(pod.lost_since)) for pod in lost if pod.lost_since}):
         delete = f"kubectl delete node {node}"
         words.append(f"Node {node} has not answered since {since}: if it is gone for good, delete it: {delete}.")
-    forced = [at for pod in lost if (at := forced_at(observed, pod)) is not None]
+    losses = Losses(observed)
+    forced = [at for pod in lost if (at := losses.forced_at(pod)) is not None]
     if forced:
         words.append(
             f"Its pods are deleted by force at {timestamp(max(forced))}, when their ranks have ended for sure."
