@@ -1,5 +1,6 @@
 """The agents' last words, as a pod's termination message carries them."""
 
+from functools import lru_cache
 from signal import Signals
 from typing import Annotated, Final, Literal
 
@@ -40,6 +41,7 @@ class AgentMessage(ApiModel):
     tail: str = ""
 
 
+@lru_cache(maxsize=512)  # the same words are read in every pass, and by several who decide
 def agent_message(text: str) -> AgentMessage | None:
     """Parse a termination message, or return None where the agent wrote none (kubelet may put log lines there)."""
     first, _, tail = text.partition("\n")
