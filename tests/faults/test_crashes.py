@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults.jobs import ONCE, Jobs, Json
-from tests.faults.proxy import Answer, Forward, NoAnswer, Proxy, Request, honest
+from tests.faults.proxy import Answer, Forward, Interceptor, NoAnswer, Proxy, Request, honest
 from tests.faults.replica import Replica
 
 # Two status writes, Service, ConfigMap, Secret, four pods, one or two writes of the EndpointSlice.
@@ -34,9 +34,8 @@ def undisturbed(name: str, nodes: int, attempt: int = 1) -> Json:
     }
 
 
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_killed_at_each_write(replica: Replica, jobs: Jobs, proxy: Proxy, done: bool) -> None:
-    """Killed before the API server has heard of the write, or after it was done; a job for each write."""
+def killer(replica: Replica, number: int, done: bool) -> Interceptor:
+    """Kill the operator at the write with this number, once it is `done` or before, and answer none that follows."""
     writes: list[str] = []
 
     async def kill(request: Request, forward: Forward) -> Answer:
@@ -50,10 +49,15 @@ def test_killed_at_each_write(replica: Replica, jobs: Jobs, proxy: Proxy, done: 
                 raise NoAnswer
         return await forward()
 
+    return kill
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_killed_at_each_write(replica: Replica, jobs: Jobs, proxy: Proxy, done: bool) -> None:
+    """Killed before the API server has heard of the write, or after it was done; a job for each write."""
     replica.start()
     for number in range(1, WRITES + 1):
-        writes.clear()
-        proxy.intercept = kill
+        proxy.intercept = killer(replica, number, done)
         name = f"job-{number}"
         jobs.apply(name, nodes=4)
         assert replica.wait(20) == -signal.SIGKILL
@@ -66,18 +70,6 @@ def test_killed_at_each_write(replica: Replica, jobs: Jobs, proxy: Proxy, done: 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 def test_killed_at_each_write_of_a_new_attempt(replica: Replica, jobs: Jobs, proxy: Proxy, done: bool) -> None:
     """A pod of a running job is lost; the operator is killed at each write from then on, a job for each write."""
-    writes: list[str] = []
-
-    async def kill(request: Request, forward: Forward) -> Answer:
-        if request.writes:
-            writes.append(request.path)
-            if len(writes) == number:
-                if done:
-                    await forward()
-                os.kill(replica.pid, signal.SIGKILL)
-            if len(writes) >= number:
-                raise NoAnswer
-        return await forward()
 
     def again(name: str) -> bool:
         return jobs.running(name) and jobs.status(name)["attempt"]["number"] == 2
@@ -87,8 +79,7 @@ def test_killed_at_each_write_of_a_new_attempt(replica: Replica, jobs: Jobs, pro
         name = f"again-{number}"
         jobs.apply(name, failurePolicy={"backoffSeconds": 1})
         replica.eventually(lambda name=name: jobs.running(name), 20)
-        writes.clear()
-        proxy.intercept = kill
+        proxy.intercept = killer(replica, number, done)
         jobs.delete_pod(f"{name}-1-1")
         assert replica.wait(30) == -signal.SIGKILL
         proxy.intercept = honest

@@ -21,7 +21,7 @@ import tempfile
 import time
 from typing import Any, Callable, Mapping, Sequence
 
-from dso_ranks import ProcessSpec
+from dso_ranks import ProcessSpec, first_words
 
 FILES = ("dso_forkserver.py", "dso_forkchild.py", "dso_preload.py")
 # Measured with torch, deepspeed and transformers: 0.85 GiB.
@@ -133,14 +133,9 @@ def room() -> int:
         with contextlib.suppress(OSError, ValueError):  # another cgroup version, or no limit
             stat = fields(os.path.join(directory, "memory.stat"))
             cache = stat.get(prefix + "inactive_file", 0) + stat.get(prefix + "active_file", 0)
-            bounds = [int(words(os.path.join(directory, name))[0]) for name in (limit, usage)]
+            bounds = [int(first_words(os.path.join(directory, name))[0]) for name in (limit, usage)]
             free.append(bounds[0] - bounds[1] + cache)
     return min(free)
-
-
-def words(path: str) -> list[str]:
-    with open(path, encoding="ascii") as file:
-        return file.read().split()
 
 
 def fields(path: str) -> dict[str, int]:

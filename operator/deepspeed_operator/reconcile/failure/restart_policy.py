@@ -83,7 +83,7 @@ def decide(end: AttemptEnd, policy: FailurePolicy, record: RunRecord, now: datet
     # Who ends pods on purpose does it as often as there is reason to.
     disrupted = rule.category is Category.DISRUPTION
     before = RepeatedFailure() if record.progressed else record.repeated
-    repeated = before if disrupted else _repeated(end.cause, record)
+    repeated = before if disrupted else _repeated(end.cause, before)
     if not disrupted and repeated.count >= _most_alike(rule, record):
         again = f"; it is failure {repeated.count} of this kind in a row, without a step in between, so that another"
         return FailRun(saying_more(end.failure, f"{again} start would not help"))
@@ -104,10 +104,9 @@ def key_of(cause: FailureCause) -> str:
     return sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _repeated(cause: FailureCause, record: RunRecord) -> RepeatedFailure:
+def _repeated(cause: FailureCause, before: RepeatedFailure) -> RepeatedFailure:
     key = key_of(cause)
-    again = key == record.repeated.key and not record.progressed
-    return RepeatedFailure(key=key, count=record.repeated.count + 1 if again else 1)
+    return RepeatedFailure(key=key, count=before.count + 1 if key == before.key else 1)
 
 
 def _most_alike(rule: Rule, record: RunRecord) -> int:
