@@ -69,6 +69,12 @@ class Jobs:
     def running(self, name: str = "pretrain") -> bool:
         return self.condition("Running", name).get("status") == "True"
 
+    def runs_attempt(self, number: int, name: str = "pretrain") -> bool:
+        """Whether it is this attempt that runs: asked of one reading, since another one may begin between two."""
+        status = self.status(name)
+        running = [each for each in status.get("conditions", []) if each["type"] == "Running"]
+        return bool(running) and running[0]["status"] == "True" and status["attempt"]["number"] == number
+
     def delete(self, name: str = "pretrain", policy: str = "Background") -> None:
         self.api.request("DELETE", self._jobs(name), {"propagationPolicy": policy})
 

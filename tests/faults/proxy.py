@@ -161,8 +161,8 @@ class Proxy:
                 return web.Response(status=refused.status, body=refused.body, headers=refused.headers)
             answer = await self.intercept(request, forward)
         except NoAnswer:
-            assert incoming.transport is not None
-            incoming.transport.abort()
+            if incoming.transport is not None:  # else its client is gone
+                incoming.transport.abort()
             raise web.HTTPBadGateway from None
         return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 

@@ -72,7 +72,7 @@ def test_killed_at_each_write_of_a_new_attempt(replica: Replica, jobs: Jobs, pro
     """A pod of a running job is lost; the operator is killed at each write from then on, a job for each write."""
 
     def again(name: str) -> bool:
-        return jobs.running(name) and jobs.status(name)["attempt"]["number"] == 2
+        return jobs.runs_attempt(2, name)
 
     replica.start()
     for number in range(1, WRITES_OF_A_NEW_ATTEMPT + 1):
@@ -180,7 +180,7 @@ def test_a_create_that_arrives_late_is_undone_or_does_nothing(
     jobs.apply()
     second.eventually(jobs.running, 30)
     jobs.change(runId="again")
-    second.eventually(lambda: jobs.running() and jobs.status()["attempt"]["number"] == 2, 30)
+    second.eventually(lambda: jobs.runs_attempt(2), 30)
     second.eventually(lambda: jobs.pod_names() == ["pretrain-2-0", "pretrain-2-1"], 20)
     released.set()
     second.eventually(lambda: late, 10)

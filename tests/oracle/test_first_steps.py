@@ -32,11 +32,12 @@ def test_the_hook_measures_what_the_program_does_and_tells_its_world_and_engine(
     assert measured["allReduce"]["points"][0][0] == 64 << 10
     assert all(0 < seconds < 5 for _, seconds in measured["allReduce"]["points"])
     assert own == {**own, "steps": 22, "wrapped": False, "hooked": [True, True], "path": []}
-    joined = [report for report in found["reports"] if "engine" not in report]
+    joined = [report for report in found["reports"] if "group" in report and "engine" not in report]
     assert sorted((report["rank"], report["world"], report["certain"]) for report in joined) == [
         (0, 2, True),
         (1, 2, True),
     ]
+    assert [report["stepped"] for report in found["reports"] if "stepped" in report] == [True, True]
     (engine,) = [report["engine"] for report in found["reports"] if "engine" in report]
     assert engine == {
         "world": 2, "stage": 2, "precision": "fp32", "microBatch": 1, "accumulation": 2, "trainBatch": 4,
