@@ -26,8 +26,7 @@ two steps of a small model on CPUs (PyTorch {torch}, gloo), in one rank and in t
 * Real: the {public} public files in both worlds.
 * Drawn: {count:,} different configurations a version that DeepSpeed's configuration class accepts, from the real files
   with a bias towards what only the engine reads: optimizers and schedulers, offloading, data types, ZeRO++, ZenFlow,
-  monitors, activation checkpointing, curriculum, compile, tensor and expert parallelism (seed {seed}; `make test` asks
-  60 and more a version with a new seed each time).
+  monitors, activation checkpointing, curriculum, compile, tensor and expert parallelism (seed {seed}).
 
 Where the configuration names no optimizer, the script passes one; at stage 3 the same is asked without any, to
 evaluate. The compiled steps of DeepSpeed's CPU optimizers are replaced by ones that check their arguments, and

@@ -5,9 +5,10 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.judgement import JudgementContext
 from dev.versions import rootfs
-from tests.oracle.engine_draws import Question, question_of, said
+from tests.oracle.engine_draws import question_of, said
 from tests.oracle.engine_verdicts import Record, started
 
 VERSIONS: Final = ("0.15.4", "0.17.6", "0.18.9", "0.19.8")
@@ -20,15 +21,14 @@ def context_of(version: str, world: int = 1) -> JudgementContext:
     return JudgementContext(world, version, "cpu")
 
 
-def judged(version: str, questions: Sequence[Question]) -> Iterator[Record]:
-    """Yield what the version's engine did with each question, and as `errors` why we say that it does not start."""
-    return with_errors(version, answered(version, [question.asked() for question in questions]))
-
-
 def with_errors(version: str, answers: Iterable[Record]) -> Iterator[Record]:
+    """Yield each answer with our `errors`, by which an engine does not start, and our `warnings`."""
     for answer in answers:
         question = question_of(answer)
-        yield {**answer, "errors": said(question.config, context_of(version, question.world))}
+        errors, warnings = (
+            said(question.config, context_of(version, question.world), level) for level in (Level.ERROR, Level.WARNING)
+        )
+        yield {**answer, "errors": errors, "warnings": warnings}
 
 
 def answered(version: str, questions: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

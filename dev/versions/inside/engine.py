@@ -13,6 +13,7 @@ CPU machine nothing is compiled: see _prepare_cpu. On a GPU machine compile firs
 # DeepSpeed is there only.
 # pyright: basic, reportMissingImports=false
 
+import functools
 import gc
 import json
 import os
@@ -37,9 +38,14 @@ if not _CUDA:
 _stdout = os.dup(1)  # for the answers: DeepSpeed prints on stdout
 os.dup2(2, 1)
 
+import cpuinfo.cpuinfo  # noqa: E402
 import deepspeed  # noqa: E402
 import deepspeed.comm.torch  # noqa: E402
 import torch  # noqa: E402
+
+# What an engine would import when it starts: most of what that takes.
+import torch._dynamo  # noqa: E402
+import torch.distributed.fsdp  # noqa: E402
 from deepspeed.ops import op_builder  # noqa: E402
 
 _MOST_SECONDS = 60
@@ -104,6 +110,9 @@ def _prepare_cpu() -> None:
         builder.load = lambda *_, **__: _Kernels()
     # Only some CPUs have fp16, it says; each of them does it well enough.
     type(deepspeed.accelerator.get_accelerator()).is_fp16_supported = lambda _: True
+    # It asks what kind of CPU this is in a process of its own.
+    cpuinfo.cpuinfo.get_cpu_info_json = functools.cache(cpuinfo.cpuinfo.get_cpu_info_json)
+    cpuinfo.get_cpu_info()
     # DeepSpeed collects garbage at each of its reports; here that is most of the time, and nothing runs out.
     gc.collect = lambda *_: 0
     gc.freeze()
@@ -136,7 +145,8 @@ def _did(question: dict[str, Any], rank: int) -> dict[str, Any]:
         return {"did": "refused", "at": at, "type": type(error).__name__, "says": _words(error)}
     except SystemExit as end:
         return {"did": "exited", "at": at, "says": str(end.code)}
-    return {"did": "evaluated" if question["optimizer"] == "none" else "trained", "steps": engine.global_steps}
+    did = "evaluated" if question["optimizer"] == "none" else "trained"
+    return {"did": did, "steps": engine.global_steps, "micro_steps": engine.micro_steps}
 
 
 def _own_optimizer(config: dict[str, Any], model: _Model) -> Any:
@@ -159,8 +169,8 @@ def _work(engine: Any, question: dict[str, Any]) -> None:
             engine.eval()
             engine(given)
         return
-    # One whole step at least: optimizers and schedulers fail in it, or not at all.
-    for _ in range(max(accumulation, min(steps * accumulation, _MANY_MICRO_STEPS))):
+    # One whole step at least: optimizers and schedulers fail in it, or not at all. ZenFlow sets the accumulation to 0.
+    for _ in range(max(steps, accumulation, min(steps * accumulation, _MANY_MICRO_STEPS))):
         engine.backward(engine(given).float().square().mean())
         engine.step()
     if _CUDA:
