@@ -79,12 +79,14 @@ def _by_gpu(now: Plan, around: Circumstances, sent: float, seconds: float) -> tu
     )
     if work_of(now.setup) is not Work.GATHERED:
         return found, costs
+    # As long as before by what is left of the work: more would make the step shorter than it was measured.
+    before, after = (each.host.starting(now.setup, around.model, now.accumulation) for each in (around.costs, costs))
+    behind = share * (costs.hides * time.compute - before) + after
     return found, replace(
         costs,
         gather=around.costs.gather * share,
         module=around.costs.module * share,
-        # As long as before by what is left of the work: more would make the step shorter than it was measured.
-        hides=costs.hides * share * time.compute / compute if compute else 0.0,
+        hides=behind / compute if compute else 0.0,
     )
 
 

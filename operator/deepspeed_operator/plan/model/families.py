@@ -82,6 +82,7 @@ _GPT2: Final = Family(
     tied=True,
     positions=0,
     upcasts=False,
+    without_parameters=6,
     activation=Option("activation_function", "gelu_new"),
     attention_dropout=Option("attn_pdrop", 0.1),
     residual_dropout=Option("resid_pdrop", 0.1),
@@ -100,6 +101,7 @@ _PHI3: Final = Family(
         Linear("down_proj", "intermediate", ("hidden",)),
     ),
     rotates_parts=True,
+    without_parameters=6,
     residual_dropout=Option("resid_pdrop", 0.0),
 )
 _BIASED: Final = Option("attention_bias", True)
@@ -118,6 +120,7 @@ _GPT_NEOX: Final = Family(
     norming=Norming.LAYER,
     only=(Option("use_parallel_residual", True),),
     rotates_parts=True,
+    without_parameters=6,
     activation=Option("hidden_act", "gelu"),
     residual_dropout=Option("hidden_dropout", 0.0),
     embedding_dropout=Option("hidden_dropout", 0.0),
@@ -143,6 +146,7 @@ _OPT: Final = Family(
     only=(Option("do_layer_norm_before", True), Option("layer_norm_elementwise_affine", True)),
     tied=True,
     positions=2,
+    without_parameters=3,
     activation=Option("activation_function", "relu"),
     residual_dropout=Option("dropout", 0.1),
 )
@@ -190,6 +194,7 @@ _QWEN2_MOE: Final = Family(
     "qwen2_moe",
     _attention(biased=Option("qkv_bias", True), outward=False),
     _MLP,
+    without_parameters=6,
     mixed=Mixed(
         (
             _AFTER_ATTENTION,
@@ -212,6 +217,7 @@ _GPT_OSS: Final = Family(
     head=64,
     upcasts=False,
     no_kernel=True,
+    without_parameters=2,
     mixed=Mixed(
         (_AFTER_ATTENTION, Router("router", biased=True), GroupedExperts(biased=True, rows=7)),
         width="intermediate_size",
@@ -240,6 +246,7 @@ _DEEPSEEK_V3: Final = Family(
     ),
     _MLP,
     latent=True,
+    without_parameters=6,
     mixed=Mixed(
         (
             _AFTER_ATTENTION,

@@ -133,7 +133,8 @@ class Family:
     `mixed`: what some layers, or all, have in place of the MLP. `windows`: every so many-th layer attends to all of a
     sample, the others to a window of it; None: all layers do. `capped`, `scores_capped`: logits, or the scores of eager
     attention, go through a tanh. `no_kernel`: PyTorch has no kernel for its attention, so that scores are kept unless
-    another one is asked for.
+    another one is asked for. `without_parameters`: so many modules of a layer have none of their own: the layer itself,
+    attention, MLP, activation; what more there is are dropouts, even those that drop nothing, and shared experts.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Family:
     capped: Option | None = None
     scores_capped: Option | None = None
     no_kernel: bool = False
+    without_parameters: int = 4
     activation: Option = Option("hidden_act", "silu")
     attention_dropout: Option = Option("attention_dropout", 0.0)
     residual_dropout: Option | None = None

@@ -48,8 +48,9 @@ class Host:
         return replace(self, between=0.0)
 
     def starting(self, setup: Setup, model: Model, accumulation: int) -> float:
-        """Seconds of a step below stage 3 in which the host starts what the GPU does."""
-        trained = _trained_tensors(model)
+        """Seconds of a step in which the host starts what the GPU does; stage 3's own work comes besides."""
+        gathered = setup.stage == ZeroStage.PARAMETERS
+        trained = 0 if gathered else _trained_tensors(model)
         gradients = trained if setup.stage > ZeroStage.DISABLED else 0
         micro_step = kernels(model) * self.kernel + gradients * self.gradient
         return (accumulation * micro_step + trained * self.tensor) / setup.division.pipeline

@@ -168,13 +168,27 @@ def reductions(setup: Setup, accumulation: int) -> int:
 
 
 def visits(setup: Setup, model: Model, accumulation: int) -> tuple[int, int]:
-    """Return how many parameter tensors stage 3 gathers in a step, and how many modules it visits."""
+    """Return how many parameter tensors stage 3 gathers in a step, and how many modules it visits.
+
+    It visits those without parameters, too: parameter_offload.py hooks every module.
+    """
     if not model.modules:
         return 0, 0
     again = computed_again(model)[0]
     _, gathers = simulated(setup, model, accumulation, again)
     order, _ = visited(model.modules, again, begin=first_trained(model.modules))
-    return sum(len(gather) for gather in gathers), len(order) * accumulation
+    return sum(len(gather) for gather in gathers), round(len(order) * _called(model)) * accumulation
+
+
+# Of a causal language model, outside its layers: itself, what is below its head, and rotation or a dropout.
+_OUTSIDE: Final = 3
+
+
+def _called(model: Model) -> float:
+    """Modules that a pass calls, for each one that has parameters."""
+    if model.shape is None:
+        return 1.0
+    return 1 + (model.shape.layers * model.shape.family.without_parameters + _OUTSIDE) / len(model.modules)
 
 
 def copying(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
@@ -217,9 +231,9 @@ BY_PAPER: Final = tuple(name for name, _, _ in _SMALLER)
 
 
 def visiting(setup: Setup, model: Model, costs: Costs, accumulation: int) -> float:
-    """Seconds of stage 3's Python for what it gathers and visits."""
+    """Seconds of stage 3's Python for what it gathers and visits, and of the host for the kernels between."""
     tensors, modules = visits(setup, model, accumulation)
-    return tensors * costs.gather + modules * costs.module
+    return tensors * costs.gather + modules * costs.module + costs.host.starting(setup, model, accumulation)
 
 
 def _unproven(setup: Setup, model: Model, costs: Costs) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """What a step is made of: at stage 3 computing goes on behind the Python that starts it."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,12 +10,14 @@ from deepspeed_operator.api.facts import Lora, ModelFacts, Quantization
 from deepspeed_operator.job.data_sheets import DEVICES
 from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.model.declared import model_of
+from deepspeed_operator.plan.model.hugging_face import from_hugging_face
 from deepspeed_operator.plan.time.costs import Costs, Work, assumed
 from deepspeed_operator.plan.time.links import Links
-from deepspeed_operator.plan.time.step_time import step_time
+from deepspeed_operator.plan.time.step_time import step_time, visits
 from deepspeed_operator.plan.traffic.communication import communication
 from tests.unit.plan.machine import LLAMA, MODEL, configuration, costs, time_of
 
+MODELS = Path(__file__).parents[4] / "bench/gpu/models"
 FAST = costs(292e9)
 # Nothing of stage 3's Python but a copy of each gradient.
 IDLE = replace(FAST, gather=0.0, module=0.0, reduction={**FAST.reduction, Work.GATHERED: 10e-12})
@@ -37,6 +41,17 @@ def test_where_computing_takes_longer_samples_cost_all_of_it() -> None:
 @pytest.mark.parametrize("stage", range(3))
 def test_below_stage_3_nothing_is_hidden(stage: int) -> None:
     assert of_samples(FAST, 1, 4, stage) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [("mistral", 292), ("qwen3", 426), ("gpt2-large", 583), ("llama-3b", 370), ("gemma2", 246), ("gemma3", 278)],
+)
+def test_stage_3_visits_every_module_in_both_passes(name: str, called: int) -> None:
+    """Dropouts and activations, too: so many transformers 5.17 called in a forward pass, counted by hooks on a CPU."""
+    model = from_hugging_face(json.loads((MODELS / f"{name}.json").read_text()))
+    setup = setup_of(configuration(3, 1, 1), 2, "0.19.8")
+    assert visits(setup, model, 4)[1] == 4 * 2 * called
 
 
 @pytest.mark.parametrize(("again", "passes"), [(False, 2), (True, 3)])
