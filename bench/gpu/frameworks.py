@@ -90,6 +90,22 @@ _TRAINED_LATER: Final = (
 )
 
 
+# After the planner had learned what stage 3 visits: of these, none was measured before.
+_TRAINED_LATEST: Final = (
+    ("gpt2-large", 3, 1, 1),
+    ("gpt2-large", 1, 1, 1),
+    ("llama-3b", 3, 2, 1),
+    ("llama-3b", 2, 2, 1),
+    ("qwen3-large", 3, 4, 1),
+    ("qwen3-large", 0, 4, 1),
+    ("mistral", 0, 16, 1),
+    ("qwen3-large", 1, 1, 4),
+    ("mistral", 3, 16, 1),
+    ("gpt2", 3, 8, 1),
+    ("gpt2", 2, 8, 1),
+)
+
+
 def _under_the_trainer(model: str, stage: int, micro: int, accumulation: int) -> Configuration:
     name = f"{model}-s{stage}-b{micro}-g{accumulation}"
     return Configuration(name, model, stage, micro=micro, accumulation=accumulation, framework="trainer")
@@ -105,9 +121,14 @@ def trainer_later() -> tuple[Configuration, ...]:
     return tuple(_under_the_trainer(*each) for each in _TRAINED_LATER)
 
 
+def trainer_latest() -> tuple[Configuration, ...]:
+    """The same after the planner had learned what stage 3 visits."""
+    return tuple(_under_the_trainer(*each) for each in _TRAINED_LATEST)
+
+
 def named(name: str) -> Configuration:
     """The configuration of that name."""
-    return next(each for each in (*host(), *trainer(), *trainer_later()) if each.name == name)
+    return next(each for each in (*host(), *trainer(), *trainer_later(), *trainer_latest()) if each.name == name)
 
 
 # Families as if the planner did not read their config.json: their size and widths are declared. Of mixtures, the width

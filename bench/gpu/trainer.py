@@ -59,6 +59,7 @@ def job(configuration: Configuration, output: Path, steps: int) -> dict[str, Any
 _TABLES: Final = {
     "first": (frameworks.trainer, frameworks.families),
     "later": (frameworks.trainer_later, frameworks.read_families),
+    "latest": (frameworks.trainer_latest, tuple[Configuration, ...]),
 }
 
 
