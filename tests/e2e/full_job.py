@@ -71,6 +71,7 @@ FULL: Json = {
             "minimumBusBandwidth": "10G",
         },
         "sharedMemory": "16Gi",
+        "checkpoint": {"path": "/data", "repairLatest": False},
         "parallelism": {"tensor": 1, "pipeline": 1, "sequence": 1, "expert": 1},
         "template": {"spec": {"containers": []}},
         "suspend": True,

@@ -248,6 +248,7 @@ CHANGES: dict[str, Any] = {
     "deepspeedVersion": "0.16.9",
     "network": {"interface": "eth1"},
     "sharedMemory": 1024,
+    "checkpoint": {"path": "/other"},
     "parallelism": {"tensor": 2},
     "successPolicy": "AllPods",
     "failurePolicy": {"maxRestarts": 7},

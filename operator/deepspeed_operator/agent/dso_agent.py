@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import queue
 import signal
 import time
-from typing import Callable, Iterable
+from typing import Callable
 
 import dso_preflight
 from dso_cause import ending, exit_code
+from dso_descendants import kill
 from dso_home import settle
 from dso_http import YOUNG, Server, allow_files, listen
 from dso_launch import PROTOCOL, Cause, LaunchDocument, RunFailedError, load
@@ -104,6 +104,7 @@ class Agent:
                 self.pod.probe = dso_preflight.Probe(launch)
         except OSError as error:
             raise self.cannot_start(error) from error
+        self.find_checkpoint()
         self.member.start()
 
     def play(self) -> None:
@@ -119,6 +120,7 @@ class Agent:
             self.wait(lambda: not self.pod.probe or self.pod.probe.done)
             if self.pod.probe and self.pod.probe.missing:
                 raise RunFailedError(launch.cause("PodCheckFailed", self.pod.warnings[-1]))
+        current.resume_from(self.member.resume_from)
         current.watch.start()
         try:
             if launch.preflight is not None and first:
@@ -142,8 +144,16 @@ class Agent:
         self.round.end()
         self.round.clear()
         self.round.shared_memory.clear()
+        self.find_checkpoint()
         self.pod.begin(self.member.round, time.monotonic() - self.stopping)
         self.play()
+
+    def find_checkpoint(self) -> None:
+        """Rank 0's agent: before the hub can open a round, see what its ranks are to go on from."""
+        if self.pod.checkpoints:
+            self.pod.checkpoints.settle()
+            while not (self.pod.checkpoints.idle or self.terminated_by):
+                self.next_event(0.02)
 
     def cannot_start(self, error: OSError) -> RunFailedError:
         return RunFailedError(self.launch.cause("PodCheckFailed", f"{error.strerror}: {error.filename}"))
@@ -364,12 +374,6 @@ class Agent:
         """
         while self.pod.stuck and os.getpid() == 1 and self.pod.processes():
             self.next_event(1.0)
-
-
-def kill(pids: Iterable[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # another user's is told of as not ending
-            os.kill(pid, signal.SIGKILL)
 
 
 def main() -> int:

@@ -7,8 +7,10 @@ exec) does, where this is its first process, once its own parent is gone.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Collection, Iterator
+import signal
+from typing import Collection, Iterable, Iterator
 
 # Of every process that the agent starts for a round, and what those start inherit it.
 MARK = "DEEPSPEED_OPERATOR_ROUND"
@@ -64,3 +66,9 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""  # it has ended meanwhile, or may not be read
+
+
+def kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # another user's is told of as not ending
+            os.kill(pid, signal.SIGKILL)

@@ -10,6 +10,7 @@ import random
 from typing import Any
 
 from dso_address import MOST, canonical, name_addresses, owners
+from dso_checkpoint import Checkpoints
 from dso_hubround import HubRound
 from dso_launch import PROTOCOL, Cause, LaunchDocument
 from dso_policy import judge
@@ -40,6 +41,7 @@ class Hub:
         self.round = HubRound(launch, launch.round, self.name_peers)
         self.restarts = Restarts(launch)
         self.cause: Cause | None = None  # why the attempt ends
+        self.checkpoints: Checkpoints | None = None
         self.next_check = 0.0
         self.refusals: dict[str, tuple[str, float]] = {}  # by address, why and when
 
@@ -111,6 +113,7 @@ class Hub:
             "rounds": self.restarts.summary(),
             "stepped": self.round.stepped,
             "asks": self.round.asks,
+            "resumeFrom": self.checkpoints.resume_from if self.checkpoints else "",
             "registered": len(self.peers),
             "node": self.launch.node,
         }

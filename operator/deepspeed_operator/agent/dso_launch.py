@@ -73,6 +73,12 @@ class LaunchDocument:
         self.fabric: dict[str, Any] | None = document["requiredFabric"]
         # Measure the network first, and fail below so many bytes a second; None: do not measure.
         self.preflight: float | None = document["preflightBandwidth"]
+        checkpoint = document["checkpoint"]
+        # The directory that the job names for its checkpoints, or an argument of its program does; None where neither.
+        self.checkpoint_path: str | None = checkpoint["path"]
+        self.checkpoint_declared: bool = checkpoint["declared"]  # by the job: its output says no better
+        self.repair_latest: bool = checkpoint["repairLatest"]
+        self.run_began: int = checkpoint["since"]  # seconds since 1970
         # Whether the first steps are measured, for a plan to be corrected by.
         self.measure: bool = document["measure"]
         entries: list[tuple[str, str]] = re.findall(r"^\s*([^\s#]\S*)\s+slots=(\d+)", hostfile, re.MULTILINE)

@@ -68,6 +68,7 @@ class Member(threading.Thread):
         self.cause: Cause | None = None  # why the attempt ends, for the whole gang
         self.rounds: dict[str, Any] | None = None  # the attempt's restarts, as the hub counts them
         self.stepped: bool | None = None  # whether a rank of any pod has made a step in that round
+        self.resume_from = ""  # the checkpoint that the ranks of that round go on from, empty for none
         self.registered = 0
         self.hub_node: str | None = None
         self.contact = float("-inf")
@@ -138,6 +139,7 @@ class Member(threading.Thread):
         self.cause = self.cause or answer["cause"]
         if answer["round"] >= self.round:
             self.rounds, self.stepped, self.over = answer["rounds"], answer["stepped"], answer["over"]
+            self.resume_from = answer["resumeFrom"]
             self.round = answer["round"]  # the last: what it means has arrived
         before = answer["round"] - 1 if answer["round"] > self.launch.round else 0  # it was open, seen here or not
         self.opened = max(self.opened, answer["round"] if answer["opened"] else before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
+from dso_checkpoint import Checkpoints
 from dso_descendants import descendants
 from dso_hub import Hub
 from dso_late import ranks_now
@@ -32,12 +33,16 @@ class Pod:
         self.printer = Printer()
         self.member = Member(launch, wake)
         self.hub = Hub(launch, self.started) if launch.index == 0 else None
+        self.warnings: list[str] = []
+        self.checkpoints: Checkpoints | None = None
+        if self.hub:
+            self.checkpoints = self.hub.checkpoints = Checkpoints(launch, self.warn)
+            self.checkpoints.start()
         self.round = self._round()
         self.member.describe = lambda: ranks_now(self.round.processes.children)
         self.probe: Probe | None = None
         self.phase = "Waiting"
         self.bandwidth: int | None = None  # bytes a second, where a preflight has measured it
-        self.warnings: list[str] = []
         self.killed_after: float | None = None  # seconds of grace after which ranks were killed
         self.warm = self._warm_interpreters() if launch.warm_interpreters else None
         self.stuck: Cause | None = None  # why the gang has ended where a process of this pod does not
@@ -50,7 +55,8 @@ class Pod:
     def _round(self) -> Round:
         """The round that the member reports of."""
         current = self.member.current
-        return Round(self.launch, current.number, self.printer, current.take_transport)
+        taps = [self.checkpoints.take] if self.checkpoints else []
+        return Round(self.launch, current.number, self.printer, current.take_transport, taps)
 
     def begin(self, number: int, stop_seconds: float) -> None:
         """Nothing of the round before is left in this pod, which took so many seconds: wait for this one."""
@@ -119,6 +125,7 @@ class Pod:
             "measured": self.round.hook.measured(),
             "stuck": self.stuck,
             "world": hub.round.world.summary(over=self.phase == "Finished") if hub else None,
+            "checkpoint": self.checkpoints.summary() if self.checkpoints else None,
         }
 
     def write_message(self, cause: Cause | None) -> None:
@@ -134,6 +141,9 @@ class Pod:
             more["transport"] = brief(transport)
         if measured:
             more["measured"] = measured
+        checkpoint = self.checkpoints.summary() if self.checkpoints else None
+        if checkpoint:
+            more["checkpoint"] = checkpoint
         world = self.hub.round.world.summary(over=cause is None) if self.hub else None
         if self.killed_after is not None:
             more["killedAfterSeconds"] = int(self.killed_after)

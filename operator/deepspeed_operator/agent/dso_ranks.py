@@ -24,6 +24,8 @@ sys.exit(main())
 """
 
 
+RESUME_FROM = "RESUME_FROM"
+_RESUME_FROM = f"$({RESUME_FROM})"
 _PYTORCHJOBS = re.compile(r"\$[({]?(WORLD_SIZE|RANK)\b")
 
 
@@ -36,7 +38,33 @@ class ProcessSpec:
         self.prefix = f"[rank {self.rank}] " if ranks and self.rank else ""
         self.ours = {**environment(launch, number, local), **extra}
         self.environment = {**self.ours, **os.environ}
-        self.argv = [expand(word, self.environment) for word in command(launch, self.environment)]
+        self.launch = launch
+        self.resume_from("")
+
+    def resume_from(self, path: str) -> None:
+        """Let its arguments name the checkpoint that it goes on from; empty: there is none."""
+        if asks_for_checkpoint(self.launch):
+            self.environment[RESUME_FROM] = os.environ.get(RESUME_FROM, path)
+        words = command(self.launch, self.environment)
+        if not self.environment.get(RESUME_FROM):
+            words = without_checkpoint(words)
+        self.argv = [expand(word, self.environment) for word in words]
+
+
+def asks_for_checkpoint(launch: LaunchDocument) -> bool:
+    return any(_RESUME_FROM in word for word in [*launch.program, *launch.args])
+
+
+def without_checkpoint(words: list[str]) -> list[str]:
+    """Leave out what would name no checkpoint: programs take an empty text for the name of one."""
+    kept: list[str] = []
+    for word in words:
+        if word == _RESUME_FROM:
+            if kept and kept[-1].startswith("-") and "=" not in kept[-1]:
+                kept.pop()  # the option whose value it is
+        elif not word.endswith("=" + _RESUME_FROM):
+            kept.append(word)
+    return kept
 
 
 def specs(launch: LaunchDocument, number: int, extra: Mapping[str, str]) -> list[ProcessSpec]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from dso_cause import ending
 from dso_hookdir import HookDirectory
 from dso_launch import Cause, LaunchDocument
-from dso_output import Output, Printer
+from dso_output import Output, Printer, Tap
 from dso_processes import Child, Processes
 from dso_ranks import ProcessSpec, specs
 from dso_shm import SharedMemory
@@ -36,11 +36,13 @@ class Round:
         number: int,
         printer: Printer,
         transport_changed: Callable[[dict[str, Any]], None],
+        taps: Sequence[Tap] = (),
     ) -> None:
         self.launch, self.printer = launch, printer
         self.number = number
         self.shared_memory = SharedMemory()
         self.steps = Steps()
+        self.taps = taps
         self.watch = TransportWatch(ReportSource(os.environ), transport_changed)
         self.hook = HookDirectory(launch)
         self.specs = specs(launch, self.number, self.watch.source.environment)
@@ -57,7 +59,12 @@ class Round:
         self.settles = 0.0
 
     def _processes(self) -> Processes:
-        return Processes(self.launch, Output(self.printer, [self.steps.take, self.watch.take]))
+        return Processes(self.launch, Output(self.printer, [self.steps.take, self.watch.take, *self.taps]))
+
+    def resume_from(self, path: str) -> None:
+        """Let the ranks' arguments name the checkpoint that they go on from; empty: there is none."""
+        for spec in self.specs:
+            spec.resume_from(path)
 
     def start(self, processes: list[ProcessSpec], warm: WarmInterpreters | None = None) -> None:
         """Start the ranks, or a preflight's processes before them. Raises OSError."""

@@ -16,7 +16,7 @@ from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding
 # dsConfig and template are opaque to CEL; the operator keeps a run's configuration and says so in a finding.
 _FROZEN_FIELDS = (
     "nodes", "slotsPerNode", "image", "training", "dsConfigFrom", "deepspeedVersion", "parallelism",
-    "network", "sharedMemory", "failurePolicy", "successPolicy", "lifecycle",
+    "network", "sharedMemory", "checkpoint", "failurePolicy", "successPolicy", "lifecycle",
 )  # fmt: skip
 _OPTIONAL_FIELDS = frozenset(_FROZEN_FIELDS) - {"nodes", "training", "successPolicy"}
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.checkpoint import Checkpoint
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.lifecycle import PARTIAL_GANG_WITHIN_STARTUP, Lifecycle, SuccessPolicy
@@ -74,7 +75,8 @@ class Training(ApiModel):
         default=[],
         max_length=1024,
         description="Arguments of the program. $(NAME) is replaced by the rank's variable NAME, $$(NAME) stays as "
-        "$(NAME). Default: none. Example: [--deepspeed, $(DEEPSPEED_CONFIG)]",
+        "$(NAME). $(RESUME_FROM) is the newest complete checkpoint; where there is none, the argument and its option "
+        "are left out. Default: none. Example: [--deepspeed, $(DEEPSPEED_CONFIG)]",
     )
     config_path: str = Field(
         default=CONFIG_PATH,
@@ -340,6 +342,11 @@ class DeepSpeedJobSpec(ApiModel):
         "restartPolicy, hostname, subdomain, nodeName and activeDeadlineSeconds belong to the operator. Unset: one "
         "container named trainer, with the accelerators that slotsPerNode describes. Example: "
         "{spec: {containers: [{name: trainer, resources: {limits: {nvidia.com/gpu: 8}}}]}}",
+    )
+    checkpoint: Checkpoint | None = Field(
+        default=None,
+        description="Where the program saves, and what may be done there before it goes on. Unset: found from its "
+        "arguments and its output. docs/checkpoints.md",
     )
     suspend: bool = Field(
         default=False,

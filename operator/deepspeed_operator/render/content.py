@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final, cast
 
+from deepspeed_operator.api.checkpoint import Checkpoint
 from deepspeed_operator.api.failure_policy import FENCE_SECONDS
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.accelerators import accelerator_of, default_resource, library_of
+from deepspeed_operator.job.checkpoint_path import checkpoint_path
 from deepspeed_operator.job.fabric.guard import preflight_bandwidth, required_fabric
 from deepspeed_operator.job.fabric.profile import profile_of
 from deepspeed_operator.job.ports import Ports
@@ -59,6 +62,7 @@ def launch_document(
         "terminationGraceSeconds": _grace_seconds(spec),
         "fenceSeconds": FENCE_SECONDS,
         "failurePolicy": failure_policy(job, attempt),
+        "checkpoint": _checkpoint(job),
     }
     return _written(document) + "\n"
 
@@ -70,6 +74,18 @@ def _program(spec: DeepSpeedJobSpec) -> Json:
     if training.module is not None:
         return {"kind": "module", "value": [training.module]}
     return {"kind": "command", "value": training.command or []}
+
+
+def _checkpoint(job: DeepSpeedJob) -> Json:
+    """Where the run saves; what a field of the job does not say, an earlier attempt may have found."""
+    named, run = checkpoint_path(job.spec), job.status.run
+    since = int(datetime.fromisoformat(run.start_time).timestamp()) if run is not None else 0
+    return {
+        "path": named.path if named is not None else None,
+        "declared": named is not None and named.declared,
+        "repairLatest": (job.spec.checkpoint or Checkpoint()).repair_latest,
+        "since": since,
+    }
 
 
 def _grace_seconds(spec: DeepSpeedJobSpec) -> int:

@@ -82,6 +82,7 @@ def document(**fields: Any) -> dict[str, Any]:
         "terminationGraceSeconds": 30,
         "fenceSeconds": 20,
         "failurePolicy": failure_policy(restartInPlace=False),
+        "checkpoint": {"path": None, "declared": False, "repairLatest": True, "since": 0},
         **fields,
     }
 

@@ -43,7 +43,7 @@ def test_the_agent_reads_every_key_and_no_other() -> None:
     of_policy = [launch.failure_policy, *launch.failure_policy.values(), *launch.failure_policy["rules"]]
     apart = [id(each) for each in (launch.environment, *of_policy)]
     written_and_read = [(set(each), each.asked) for each in objects if id(each) not in apart]
-    assert len(written_and_read) == 3
+    assert len(written_and_read) == 4
     for written, read in written_and_read:
         assert written == read
 

@@ -1,0 +1,215 @@
+"""The run's checkpoints as rank 0's agent knows them: the newest complete one, and what `latest` is to name.
+
+All files are looked at in a thread of its own: a volume may not answer, and then nobody else must wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import threading
+import time
+from typing import Any, Callable
+
+from dso_checkpoint_files import (
+    LATEST,
+    Checkpoint,
+    checkpoint_at,
+    checkpoints,
+    named_by_latest,
+    newest_complete,
+)
+from dso_launch import LaunchDocument, expand
+
+LOOK_SECONDS = 5.0
+UNFINISHED_SECONDS = 600.0  # after which an unfinished checkpoint that nobody changes is not looked at any more
+TORN = "latest.torn"
+# DeepSpeed's own line when it begins to save.
+_SAVING = re.compile(rb"Saving model checkpoint: (/?[^\s/][^\s]*?/[^\s/]+)/[^\s/]+_model_states\.pt")
+_OF_A_FRAMEWORK = re.compile(r"checkpoint[-_]\d+|.*\.ckpt")
+_TAGS_OF_FRAMEWORKS = ("pytorch_model", "checkpoint")  # Accelerate's and Lightning's
+_BEGUN_KEPT = 8
+
+
+class Checkpoints(threading.Thread):
+    """The main thread asks for a look by `settle` or `look_again`; it and the HTTP thread read single attributes.
+
+    `root` is the directory of the checkpoints: the job's, else the one that its arguments name or DeepSpeed's output
+    shows; None while it is not known. What is on an object store is not looked at.
+    """
+
+    def __init__(self, launch: LaunchDocument, warn: Callable[[str], None]) -> None:
+        super().__init__(name="checkpoints", daemon=True)
+        self.launch, self.warn = launch, warn
+        given = launch.checkpoint_path
+        self.root: str | None = expand(given, os.environ) if given else None
+        self.divided = _has_parts_on_each_node(launch.config)
+        self.newest: Checkpoint | None = None  # complete
+        self.before: Checkpoint | None = None  # the newest when the latest round began
+        self.repaired: dict[str, Any] | None = None  # what was done to `latest` last
+        self.begun: dict[str, float] = {}  # when saving began, by directory
+        # Looks by their numbers: the latest that was asked for and that is done, and of those asked for the latest that
+        # mends `latest`, and that finds what a round begins with.
+        self.asked = self.answered = self.mends = self.begins = 0
+        self.wakes = threading.Event()
+        self.seen: list[int] = []  # of the directory, when it was looked into
+        self.changed = float("-inf")
+
+    @property
+    def visible(self) -> bool:
+        """Whether there is a directory to look into that has the parts of all ranks."""
+        return self.root is not None and "://" not in self.root and not self.divided
+
+    @property
+    def idle(self) -> bool:
+        """Whether every look that was asked for is done."""
+        return self.answered == self.asked
+
+    @property
+    def resume_from(self) -> str:
+        """What $(RESUME_FROM) stands for in the round that is about to begin."""
+        return self.before.path if self.before else ""
+
+    @property
+    def progressed(self) -> bool:
+        """Whether a checkpoint was completed in the latest round."""
+        newest, before = self.newest, self.before
+        return newest is not None and (before is None or newest.time > before.time)
+
+    def settle(self) -> None:
+        """Before a round, when no rank writes any more: mend `latest`, and see what the ranks can go on from."""
+        if self.visible:
+            self.root = os.path.abspath(str(self.root))
+            self.mends = self.begins = self.asked + 1
+            self.look_again()
+
+    def look_again(self) -> None:
+        if self.visible:
+            self.asked += 1
+            self.wakes.set()
+
+    def take(self, text: bytes) -> None:
+        """A tap on the ranks' output."""
+        if b"Saving model checkpoint: " not in text:
+            return
+        for match in _SAVING.finditer(text):
+            directory = os.path.abspath(os.fsdecode(match[1]))
+            above = os.path.dirname(directory)
+            for each in (directory, above):
+                self.begun.setdefault(each, time.time())
+            for each in list(self.begun)[: -2 * _BEGUN_KEPT]:
+                del self.begun[each]
+            if self.launch.checkpoint_declared:
+                continue
+            of_framework = os.path.basename(directory) in _TAGS_OF_FRAMEWORKS
+            of_framework = of_framework or _OF_A_FRAMEWORK.fullmatch(os.path.basename(above)) is not None
+            root = os.path.dirname(above) if of_framework else above
+            if root != self.root:
+                self.root = root
+                self.begins = self.asked + 1  # what is complete there now was so before
+                self.look_again()
+
+    def run(self) -> None:
+        while True:
+            self.wakes.wait(LOOK_SECONDS)
+            self.wakes.clear()
+            asked, answered = self.asked, self.answered
+            if self.visible:
+                with contextlib.suppress(OSError):  # it is not there yet, or may not be read
+                    if answered < self.mends <= asked:
+                        self._mend(str(self.root))
+                    self._look(str(self.root), again=answered < asked)
+            if answered < self.begins <= asked:
+                self.before = self.newest
+            self.answered = asked
+
+    def _look(self, root: str, again: bool) -> None:
+        now, seen = time.monotonic(), _seen(root)
+        if seen != self.seen:
+            self.seen, self.changed = seen, now
+        elif not again:
+            newest = self.newest
+            written = newest is not None and newest.time * 1e9 >= seen[0]  # since a directory came
+            if written or now - self.changed > UNFINISHED_SECONDS:
+                return
+        self.newest = newest_complete(root, self.launch.nodes * self.launch.slots)
+
+    def _mend(self, root: str) -> None:
+        """Let `latest` name a complete tag: DeepSpeed cannot load another one, however often it is started."""
+        ranks = self.launch.nodes * self.launch.slots
+        named = named_by_latest(root)
+        if named is None or not self.launch.repair_latest:
+            return
+        torn = checkpoint_at(os.path.join(root, named), ranks) if os.path.isdir(os.path.join(root, named)) else None
+        missing = (torn.missing if torn else "its directory") if named else "a name"
+        if not missing:
+            return
+        others = [each for each in checkpoints(root, ranks) if each.own and each.tag != named]
+        whole = next((each for each in others if not each.missing), None)
+        path = os.path.join(root, LATEST)
+        if whole:
+            _rewrite(path, whole.tag)
+            done = f"it now names {whole.tag}, the newest complete one"
+        elif torn and not others and torn.time >= self.launch.run_began:
+            os.replace(path, os.path.join(root, TORN))
+            done = f"no other one is there: it is {TORN} now, and the run begins anew"
+        else:
+            self.warn(
+                f"{path} names {named or 'nothing'}, which lacks {missing}, and no complete checkpoint is beside it"
+            )
+            return
+        self.repaired = {"torn": named[:200], "missing": missing[:200], "tag": whole.tag[:200] if whole else None}
+        self.warn(f"{path} named {named or 'nothing'}, which lacks {missing}; {done}")
+
+    def saved_since(self, since: float, before: Checkpoint | None) -> Checkpoint | None:
+        """Return the checkpoint that was completed after this time; None if `before` is still the newest."""
+        newest = self.newest
+        return newest if newest and newest != before and newest.time >= since else None
+
+    def summary(self) -> dict[str, Any] | None:
+        """docs/agent-protocol.md lists it as `checkpoint`."""
+        newest = self.newest
+        if self.root is None:
+            return None
+        known: dict[str, Any] = {"tag": None, "step": None, "time": None, "sizeBytes": None, "seconds": None}
+        if newest:
+            begun = self.begun.get(os.path.abspath(newest.path))
+            known = {
+                "tag": newest.tag,
+                "step": newest.step,
+                "time": int(newest.time),
+                "sizeBytes": newest.size,
+                "seconds": None if begun is None else max(0, round(newest.time - begun)),
+            }
+        return {"path": self.root, **known, "progressed": self.progressed, "repaired": self.repaired}
+
+
+def _has_parts_on_each_node(config: str | None) -> bool:
+    """Whether DeepSpeed is configured to save on each node what is its own."""
+    try:
+        with open(str(config), encoding="utf-8") as file:
+            return bool(json.load(file)["checkpoint"]["use_node_local_storage"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _seen(root: str) -> list[int]:
+    """What changes when a checkpoint begins, or `latest` names another one."""
+    found = [os.stat(root).st_mtime_ns]
+    with contextlib.suppress(OSError):
+        found.append(os.stat(os.path.join(root, LATEST)).st_mtime_ns)
+    return found
+
+
+def _rewrite(path: str, text: str) -> None:
+    """At once for whoever reads it, also where the node ends in between."""
+    new = f"{path}.new"
+    with open(new, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    shutil.copymode(path, new)
+    os.replace(new, path)
