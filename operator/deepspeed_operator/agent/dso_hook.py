@@ -89,6 +89,7 @@ class Reports:
         self.stepped = False
         self.group: str | None = None
         self.imports: Any = None
+        self.recorder: Any = None
 
     def write(self, **facts: Any) -> None:
         if self.written < REPORTED:
@@ -124,6 +125,7 @@ class Reports:
             made = original(*arguments, **named)
             guarded(self.engine, made[0])
             guarded(self.watch_step, made[0])
+            guarded(self.record, made[0])
             return made
 
         deepspeed.initialize = like(original, initialize)
@@ -140,6 +142,18 @@ class Reports:
         self.imports = importlib.import_module("dso_imports").Imports()
         del sys.modules["dso_imports"]  # the program finds no module of ours
         sys.meta_path.insert(0, self.imports)
+
+    def record(self, engine: Any) -> None:
+        """Have each step of it seen by the agent, where that has made a directory for it."""
+        if trains(engine):
+            if self.recorder is None:
+                util: Any = importlib.import_module("importlib.util")
+                spec = util.spec_from_file_location("dso_progresshook", os.path.join(HERE, "dso_progresshook.py"))
+                module = util.module_from_spec(spec)  # the program finds no module of ours
+                spec.loader.exec_module(module)
+                rank = os.environ["RANK"] if self.launched else importlib.import_module("torch.distributed").get_rank()
+                self.recorder = module.Recorder(f"{module.PLACE}/{os.path.basename(HERE)}", int(rank))
+            self.recorder.watch(engine)
 
     def watch_step(self, engine: Any) -> None:
         """Tell of the first step: what fails before it fails again when it is started again."""

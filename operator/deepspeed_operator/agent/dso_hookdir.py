@@ -23,7 +23,10 @@ class HookDirectory:
         self.directory: str | None = None
         self.first_steps: dict[str, Any] | None = None
         self.size = 0  # of the reports that were read
-        files = {"sitecustomize.py": pkgutil.get_data(__name__, "dso_hook.py") or b""}
+        files = {
+            "sitecustomize.py": pkgutil.get_data(__name__, "dso_hook.py") or b"",
+            "dso_progresshook.py": pkgutil.get_data(__name__, "dso_progresshook.py") or b"",
+        }
         if launch.measure:
             files["measure"] = b""
         if launch.warm_interpreters:

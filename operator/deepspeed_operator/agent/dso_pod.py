@@ -14,6 +14,7 @@ from dso_member import Member
 from dso_message import message, write_message
 from dso_output import Printer
 from dso_preflight import Probe
+from dso_progressinput import CallbackService
 from dso_round import Round
 from dso_transport import brief
 
@@ -38,6 +39,7 @@ class Pod:
         if self.hub:
             self.checkpoints = self.hub.checkpoints = Checkpoints(launch, self.warn)
             self.checkpoints.start()
+        self.callback = self._callback() if launch.index == 0 else None
         self.round = self._round()
         self.member.describe = lambda: ranks_now(self.round.processes.children)
         self.probe: Probe | None = None
@@ -52,11 +54,19 @@ class Pod:
 
         return WarmInterpreters(self.printer.say)
 
+    def _callback(self) -> CallbackService | None:
+        service = CallbackService(lambda: self.round.progress)
+        try:
+            service.start()
+        except OSError:
+            return None  # what is not heard is no reason not to train
+        return service
+
     def _round(self) -> Round:
         """The round that the member reports of."""
         current = self.member.current
         taps = [self.checkpoints.take] if self.checkpoints else []
-        return Round(self.launch, current.number, self.printer, current.take_transport, taps)
+        return Round(self.launch, current.number, self.printer, current.take_transport, taps, callback=self.callback)
 
     def begin(self, number: int, stop_seconds: float) -> None:
         """Nothing of the round before is left in this pod, which took so many seconds: wait for this one."""
@@ -105,7 +115,7 @@ class Pod:
 
     def state(self) -> dict[str, Any]:
         """docs/agent-protocol.md lists it."""
-        launch, hub = self.launch, self.hub
+        launch, hub, now = self.launch, self.hub, time.monotonic()
         return {
             "protocol": PROTOCOL,
             "job": launch.job,
@@ -119,8 +129,10 @@ class Pod:
             "warnings": self.warnings,
             "hosts": {"expected": launch.nodes, "registered": len(hub.peers) if hub else self.member.registered},
             "missing": [launch.hosts[index] for index in hub.missing()[:10]] if hub else [],
-            "refused": hub.refused(time.monotonic()) if hub else {},
+            "refused": hub.refused(now) if hub else {},
             "ranks": self.round.processes.states(),
+            "rankSteps": [each.state(now) for each in self.round.records.ranks()],
+            "progress": self.round.progress.state(now),
             "transport": self.transport(),
             "measured": self.round.hook.measured(),
             "stuck": self.stuck,

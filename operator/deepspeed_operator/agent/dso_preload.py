@@ -20,6 +20,7 @@ OF_A_RANK = frozenset(
     (
         *("RANK", "LOCAL_RANK", "MASTER_PORT", "NCCL_DEBUG_FILE", "PYTHONPATH", "DEEPSPEED_OPERATOR_ROUND"),
         *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE"),
+        *("DEEPSPEED_OPERATOR_PROGRESS", "KUBEFLOW_TRAINER_SERVER_URL", "KUBEFLOW_TRAINER_SERVER_TOKEN"),
     )
 )
 # Modules that do not bear a fork once they are imported, each with the reason.

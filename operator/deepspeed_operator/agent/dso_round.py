@@ -12,6 +12,9 @@ from dso_hookdir import HookDirectory
 from dso_launch import Cause, LaunchDocument
 from dso_output import Output, Printer, Tap
 from dso_processes import Child, Processes
+from dso_progress import Progress
+from dso_progressinput import CallbackService, ProgressInput
+from dso_progressranks import RankRecords
 from dso_ranks import ProcessSpec, specs
 from dso_shm import SharedMemory
 from dso_steps import Steps
@@ -37,6 +40,8 @@ class Round:
         printer: Printer,
         transport_changed: Callable[[dict[str, Any]], None],
         taps: Sequence[Tap] = (),
+        *,
+        callback: CallbackService | None = None,
     ) -> None:
         self.launch, self.printer = launch, printer
         self.number = number
@@ -47,6 +52,10 @@ class Round:
         self.hook = HookDirectory(launch)
         self.specs = specs(launch, self.number, self.watch.source.environment)
         self.hook.install(self.specs)
+        self.records = RankRecords(self.hook.directory)
+        self.progress = Progress(self.records.ranks)
+        self.progress_input = ProgressInput(launch, self.hook.directory)
+        self.progress_input.install(self.specs, callback)
         self.processes = self._processes()
         self.forked = False  # from a warm interpreter
         self.reported: bool | None = None  # by the hook: whether an engine has made a step; None without one
@@ -59,7 +68,10 @@ class Round:
         self.settles = 0.0
 
     def _processes(self) -> Processes:
-        return Processes(self.launch, Output(self.printer, [self.steps.take, self.watch.take, *self.taps]))
+        # Rank 0, of which progress is told, is in the first pod.
+        progress = [self.progress.take_output] if self.launch.index == 0 else []
+        taps = [self.steps.take, self.watch.take, *progress, *self.taps]
+        return Processes(self.launch, Output(self.printer, taps))
 
     def resume_from(self, path: str) -> None:
         """Let the ranks' arguments name the checkpoint that they go on from; empty: there is none."""
@@ -112,6 +124,8 @@ class Round:
 
     def look(self) -> dict[str, Any] | None:
         """At what the hook has reported since: this pod's part of the world, or None if that is nothing."""
+        if self.launch.index == 0:
+            self._look_at_progress()
         reports = self.hook.reports()
         if reports is None:
             return None
@@ -121,6 +135,11 @@ class Round:
         elif any(engine.get("optimizer") for engine in pod["engines"]):
             self.reported = False
         return pod
+
+    def _look_at_progress(self) -> None:
+        """At all that tells of it, but for whole lines of output, which come by themselves."""
+        self.progress_input.look(self.progress)
+        self.progress.look(b"".join(child.stream.partial for child in self.processes.children[:1]))
 
     @property
     def finished(self) -> bool:
@@ -142,6 +161,7 @@ class Round:
 
     def clear(self) -> None:
         self.watch.end()
+        self.records.end()
         self.hook.end()
         for spec in self.specs:
             with contextlib.suppress(KeyError, OSError):  # most programs write none

@@ -1,0 +1,140 @@
+"""Tells the agent of each optimizer step that a rank makes, and of what the rank does between two of them.
+
+The hook in the ranks loads it with DeepSpeed's first engine that trains. A rank has a page of shared memory, which the
+agent reads as it likes, also while the rank hangs: no call is made for a step, and no rank waits for anybody.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+# In this order: steps made here, steps timed, DeepSpeed's own count, the phase, samples of a step; then when the last
+# step ended and the phase began (time.monotonic, which is the agent's, too), and the learning rate.
+HEAD = "5q3d"
+HEAD_BYTES = 64
+WINDOW = 64  # the last steps, of each the seconds
+BYTES = HEAD_BYTES + 8 * WINDOW
+PHASES = ("Starting", "FirstStep", "Step", "Evaluation", "Saving")
+FIRST_STEP, STEP, EVALUATION, SAVING = range(1, 5)
+PLACE = "/dev/shm"  # memory: a full or slow disk keeps no rank from its next step
+UNKNOWN = float("nan")
+# What an engine and a Trainer of transformers do between two steps, by the names of their methods.
+OF_AN_ENGINE = {"save_checkpoint": SAVING, "save_16bit_model": SAVING, "eval_batch": EVALUATION}
+OF_A_TRAINER = {"_save_checkpoint": SAVING, "evaluate": EVALUATION, "predict": EVALUATION}
+
+
+class Recorder:
+    def __init__(self, directory: str, rank: int) -> None:
+        """Raises OSError where there is no shared memory."""
+        struct: Any = importlib.import_module("struct")
+        mmap: Any = importlib.import_module("mmap")
+        self.functools: Any = importlib.import_module("functools")
+        self.weakref: Any = importlib.import_module("weakref")
+        file = os.open(os.path.join(directory, str(rank)), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(file, bytes(BYTES))  # a page that is there: later none can be missing
+            self.memory = mmap.mmap(file, BYTES)
+        finally:
+            os.close(file)
+        self.head, self.second = struct.Struct(HEAD), struct.Struct("d")
+        self.engine: Callable[[], Any] = lambda: None
+        self.ours: list[Any] = []
+        self.taken = self.timed = self.step = self.samples = 0
+        self.at, self.rate = 0.0, UNKNOWN
+        self.phase, self.since = FIRST_STEP, time.monotonic()
+        self.interrupted = False  # the time since the last step is not that of a step
+
+    def watch(self, engine: Any) -> None:
+        """The newest engine that trains is the one whose steps count."""
+        self.engine = self.weakref.ref(engine)
+        kind: Any = type(engine)
+        # Of its class: an attribute of the engine itself would keep it, and a GPU's memory, alive after its last use.
+        self.replace(kind, "_take_model_step", self.stepping)
+        self.replace(kind, "train", self.switching)
+        self.replace(kind, "eval", self.evaluating)
+        for name, phase in OF_AN_ENGINE.items():
+            self.replace(kind, name, self.spending(phase))
+        trainer: Any = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+        for name, phase in OF_A_TRAINER.items() if trainer is not None else ():
+            self.replace(trainer, name, self.spending(phase))
+        self.step = int(engine.global_steps)
+        self.write()
+
+    def replace(self, kind: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
+        original = getattr(kind, name, None)
+        if original is not None and original not in self.ours:
+            wrapped = self.functools.wraps(original)(wrapper(original))
+            self.ours.append(wrapped)
+            setattr(kind, name, wrapped)
+
+    def stepping(self, original: Any) -> Any:
+        def step(engine: Any, *arguments: Any, **named: Any) -> Any:
+            result = original(engine, *arguments, **named)
+            if self.engine() is engine:
+                self.count(engine)
+            return result
+
+        return step
+
+    def switching(self, original: Any) -> Any:
+        def switch(engine: Any, mode: bool = True) -> Any:
+            if not mode:
+                self.enter(EVALUATION)
+            elif self.phase == EVALUATION:
+                self.enter(STEP if self.taken else FIRST_STEP)
+            return original(engine, mode)
+
+        return switch
+
+    def evaluating(self, original: Any) -> Any:
+        def evaluate(engine: Any) -> Any:
+            self.enter(EVALUATION)
+            return original(engine)
+
+        return evaluate
+
+    def spending(self, phase: int) -> Callable[[Any], Any]:
+        def wrapper(original: Any) -> Any:
+            def spent(*arguments: Any, **named: Any) -> Any:
+                before = self.phase
+                self.enter(phase)
+                try:
+                    return original(*arguments, **named)
+                finally:
+                    self.enter(before)
+
+            return spent
+
+        return wrapper
+
+    def enter(self, phase: int) -> None:
+        self.phase, self.since, self.interrupted = phase, time.monotonic(), True
+        self.write()
+
+    def count(self, engine: Any) -> None:
+        try:
+            now = time.monotonic()
+            if self.taken and not self.interrupted:
+                self.second.pack_into(self.memory, HEAD_BYTES + 8 * (self.timed % WINDOW), now - self.at)
+                self.timed += 1
+            if self.phase != STEP:
+                self.phase, self.since = STEP, now
+            self.at, self.interrupted = now, False
+            self.taken += 1
+            self.step, self.samples = int(engine.global_steps), int(engine.train_batch_size())
+            rate = engine.optimizer.param_groups[0]["lr"]
+            self.rate = rate if type(rate) is float else UNKNOWN  # to read a tensor would wait for the GPU
+        except Exception:
+            self.rate = UNKNOWN  # another DeepSpeed, which does not tell
+        self.write()
+
+    def write(self) -> None:
+        counts = (self.taken, self.timed, self.step, self.phase, self.samples)
+        self.head.pack_into(self.memory, 0, *counts, self.at, self.since, self.rate)

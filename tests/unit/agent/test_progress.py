@@ -1,0 +1,139 @@
+"""What is told of a round's progress, by whom, and when it will be done."""
+
+import json
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.agent.harness import load
+
+progress = load("dso_progress")
+
+
+def told(made: Any, now: float) -> dict[str, Any]:
+    state = made.state(now)
+    assert state is not None
+    assert len(json.dumps(state)) < 400
+    return state
+
+
+def rank(step: int, at: float, seconds: tuple[float, ...] = ()) -> Any:
+    return SimpleNamespace(rank=0, step=step, at=at, rate=0.001, samples=8, seconds=seconds)
+
+
+@pytest.fixture
+def made() -> Any:
+    return progress.Progress(list)
+
+
+def test_nothing_is_told_before_anybody_has_spoken(made: Any) -> None:
+    assert made.state(1.0) is None
+
+
+def test_the_time_left_follows_from_the_steps_of_this_round_also_after_a_resume(made: Any) -> None:
+    # Of a run that goes on at step 500 of 1000: 2 s a step.
+    for number in range(11):
+        made.take("KubeflowCallback", {"step": 500 + number, "total": 1000}, 100.0 + 2 * number)
+    state = told(made, 121.0)
+    assert (state["source"], state["step"], state["totalSteps"]) == ("KubeflowCallback", 510, 1000)
+    assert state["secondsLeft"] == 2 * 490 - 1
+    assert state["secondsSinceStep"] == 1
+    assert state["stepSeconds"] == {"median": 2, "p95": 2}
+
+
+def test_what_a_resume_skips_is_no_speed(made: Any) -> None:
+    # The Trainer's bar begins at 0, and jumps to where the run goes on.
+    for at, step in ((0.0, 0), (1.0, 500), (3.0, 501), (5.0, 502)):
+        made.take("ProgressBar", {"step": step, "total": 1000}, at)
+    assert told(made, 5.0)["secondsLeft"] == 2 * 498
+
+
+def test_a_first_step_that_takes_long_is_no_speed(made: Any) -> None:
+    for at, step in ((0.0, 1), (600.0, 2), (601.0, 3), (602.0, 4)):
+        made.take("Script", {"step": step, "total": 104}, at)
+    assert told(made, 602.0)["secondsLeft"] == 100
+
+
+def test_a_message_that_lacks_something_leaves_that_as_it_was(made: Any) -> None:
+    made.take("KubeflowCallback", {"total": "1000"}, 0.0)
+    made.take("KubeflowCallback", {"step": "500", "loss": "0.31", "rate": "1e-05"}, 1.0)
+    made.take("KubeflowCallback", {"loss": "0.30"}, 2.0)
+    state = told(made, 2.0)
+    assert (state["step"], state["totalSteps"]) == (500, 1000)
+    assert (state["loss"], state["learningRate"]) == ("0.3", 1e-05)
+
+
+def test_a_loss_that_is_no_number_is_told(made: Any) -> None:
+    made.take("Script", {"step": 3, "loss": math.nan, "rate": math.inf}, 0.0)
+    state = told(made, 0.0)
+    assert (state["loss"], state["learningRate"]) == ("nan", None)
+
+
+@pytest.mark.parametrize("value", [True, "ten", None, [1], {"a": 1}, "1" * 400, -5, math.nan])
+def test_what_is_no_count_is_none(made: Any, value: object) -> None:
+    made.take("Script", {"step": value, "total": value, "tokens": 5}, 0.0)
+    state = told(made, 0.0)
+    assert (state["step"], state["totalSteps"], state["secondsLeft"]) == (None, None, None)
+
+
+def test_the_most_trusted_that_tells_a_step_is_named(made: Any) -> None:
+    said = []
+    for source in ("TrainerLog", "ProgressBar", "DeepSpeedLog", "DeepSpeedEngine", "KubeflowCallback", "Script"):
+        facts = {"loss": 1.0} if source == "TrainerLog" else {"step": 7}
+        made.take(source, facts, 1.0)
+        said.append(told(made, 1.0)["source"])
+    assert said[1:] == ["ProgressBar", "DeepSpeedLog", "DeepSpeedEngine", "KubeflowCallback", "Script"]
+    assert said[0] == "TrainerLog"
+
+
+def test_a_bar_of_the_same_steps_tells_how_many_there_will_be() -> None:
+    made = progress.Progress(lambda: [rank(120, 10.0)])
+    made.look()
+    made.take_output(b"\r 12%|#1        | 119/1000 [00:12<\n")
+    state = told(made, 10.0)
+    assert (state["source"], state["step"], state["totalSteps"]) == ("DeepSpeedEngine", 120, 1000)
+
+
+def test_a_bar_of_something_else_tells_nothing_of_it() -> None:
+    made = progress.Progress(lambda: [rank(120, 10.0)])
+    made.look()
+    made.take_output(b"\r 12%|#1        | 960/8000 [00:12<\n")
+    assert told(made, 10.0)["totalSteps"] is None
+
+
+def test_a_bar_that_has_not_ended_its_line_is_seen() -> None:
+    made = progress.Progress(list)
+    made.look(b"\r  1%|          | 10/1000 [00:01<\r  2%|2         | 20/1000 [00:02<01:38, 10.0it/s]")
+    assert told(made, 1e9)["step"] == 20
+
+
+def test_engines_tell_times_of_steps_and_samples_a_second() -> None:
+    made = progress.Progress(lambda: [rank(40, 10.0, (0.5,) * 19 + (5.0,))])
+    made.look()
+    state = told(made, 10.0)
+    assert state["stepSeconds"] == {"median": 0.5, "p95": 0.5}
+    assert state["samplesPerSecond"] == pytest.approx(8 / 0.725, rel=1e-3)
+    assert state["learningRate"] == 0.001
+
+
+def test_a_rank_that_is_a_little_behind_takes_nothing_back(made: Any) -> None:
+    for step in (100, 99, 101, 100):
+        made.take("ProgressBar", {"step": step, "total": 1000}, float(step))
+    assert told(made, 101.0)["step"] == 101
+
+
+def test_another_training_of_the_same_program_begins_anew(made: Any) -> None:
+    for number in range(1, 101):
+        made.take("Script", {"step": number, "total": 100}, float(number))
+    for number in range(1, 11):
+        made.take("Script", {"step": number, "total": 50}, 200.0 + 4 * number)
+    state = told(made, 240.0)
+    assert (state["step"], state["totalSteps"], state["secondsLeft"]) == (10, 50, 160)
+
+
+def test_in_lightning_the_batches_of_all_epochs_count(made: Any) -> None:
+    made.take_output(b"\rEpoch 2:  12%|#2        | 120/1000 [00:10<01:20, 11.00it/s, v_num=0, train_loss=0.501]\n")
+    state = told(made, 1e9)
+    assert (state["source"], state["step"], state["loss"]) == ("LightningBar", 2120, "0.501")
