@@ -33,11 +33,14 @@ class Track:
         # kernels are chosen in the first.
         self.first = self.last = (0.0, 0)
         self.second = False
+        self.at = float("-inf")  # when it has last told a step that is news; of one that tells none, anything
         self.seconds: collections.deque[float] = collections.deque(maxlen=WINDOW)  # of its last steps
 
     def take(self, step: int | None, total: int | None, values: Mapping[str, float], now: float) -> None:
         self.values.update(values)
         self.total = total or self.total
+        if self.step is None:
+            self.at = now
         if step is None or step == self.step:
             return
         if self.step is not None and step < self.step:
@@ -49,7 +52,7 @@ class Track:
             self.first, self.second = (now, step), self.step is not None
         else:
             self.seconds.append((now - self.last[0]) / (step - self.step))
-        self.step, self.last = step, (now, step)
+        self.step, self.last, self.at = step, (now, step), now
 
     def step_seconds(self) -> float | None:
         """Seconds of a step on average, what comes between two steps included; None while there is none to count."""
@@ -125,7 +128,7 @@ class Progress:
                 "step": track.step,
                 "totalSteps": total,
                 "secondsLeft": None if left is None else round(left, 1),
-                "secondsSinceStep": None if track.step is None else round(now - self._moved(), 1),
+                "secondsSinceUpdate": round(now - self._at(), 1),
                 "loss": None if "loss" not in known else f"{known['loss']:.4g}",
                 "learningRate": rounded(known.get("rate")),
                 "samplesPerSecond": rounded(known.get("samples")),
@@ -154,9 +157,9 @@ class Progress:
         steps = [source for source, track in tracks if track.step is not None]
         return next(iter(steps or [source for source, track in tracks if track.values]), None)
 
-    def _moved(self) -> float:
-        """When any source has last seen a step: a callback speaks every five seconds at most."""
-        return max(track.last[0] for track in self.tracks.values())
+    def _at(self) -> float:
+        """When any source has last told a step: a callback speaks every five seconds at most."""
+        return max(track.at for track in self.tracks.values())
 
 
 def near(step: int, other: int) -> bool:

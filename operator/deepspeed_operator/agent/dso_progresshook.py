@@ -54,7 +54,7 @@ class Recorder:
     def watch(self, engine: Any) -> None:
         """The newest engine that trains is the one whose steps count."""
         self.engine = self.weakref.ref(engine)
-        kind: Any = type(engine)
+        kind: Any = engine.__class__
         # Of its class: an attribute of the engine itself would keep it, and a GPU's memory, alive after its last use.
         self.replace(kind, "_take_model_step", self.stepping)
         self.replace(kind, "train", self.switching)

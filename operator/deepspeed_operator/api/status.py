@@ -11,6 +11,7 @@ from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
 from deepspeed_operator.api.plan_status import PlanStatus
+from deepspeed_operator.api.progress import Progress
 from deepspeed_operator.api.restarts import MAX_NODES, BlamedNode, RecentRestarts, RepeatedFailure, Restarts
 from deepspeed_operator.api.transport import Transport
 
@@ -249,6 +250,9 @@ class DeepSpeedJobStatus(ApiModel):
     transport: Transport | None = Field(default=None, description="How the ranks of the attempt are connected.")
     engine: Engine | None = Field(
         default=None, description="What DeepSpeed made of the configuration, as deepspeed.initialize returned it."
+    )
+    progress: Progress | None = Field(
+        default=None, description="How far the run is, and when it will be done; written once a minute at most."
     )
     plan: PlanStatus | None = Field(
         default=None,

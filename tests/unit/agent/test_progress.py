@@ -39,7 +39,7 @@ def test_the_time_left_follows_from_the_steps_of_this_round_also_after_a_resume(
     state = told(made, 121.0)
     assert (state["source"], state["step"], state["totalSteps"]) == ("KubeflowCallback", 510, 1000)
     assert state["secondsLeft"] == 2 * 490 - 1
-    assert state["secondsSinceStep"] == 1
+    assert state["secondsSinceUpdate"] == 1
     assert state["stepSeconds"] == {"median": 2, "p95": 2}
 
 

@@ -18,6 +18,7 @@ from deepspeed_operator.reconcile.observe.half_gang import HalfGang
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.rounds import Rounds
+from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
@@ -149,6 +150,7 @@ class AgentReport:
     stuck: AgentMessage | None = None  # how the gang has ended, where rank 0's pod cannot
     world: WorldReport | None = None
     rounds: Rounds | None = None
+    progress: ToldProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
 from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
+from deepspeed_operator.reconcile.runtime.observed_progress import observed_progress
 from deepspeed_operator.reconcile.runtime.observed_rounds import latest_rounds, report_rounds
 from deepspeed_operator.reconcile.runtime.observed_transport import at_the_end
 
@@ -52,7 +53,7 @@ def _begin_again(observed: Observed, gang: Gang, draft: StatusDraft, following: 
     """Record why the attempt has failed and that another one follows; what is left of it ends after that."""
     failure, now = explained(observed, following.failure), timestamp(observed.now)
     begins = timestamp(following.not_before)
-    draft.workers = gang.workers
+    draft.workers, draft.progress = gang.workers, observed_progress(observed, gang)
     draft.close_attempt(AttemptOutcome.FAILED, now, failure)
     if failure.node is not None and points_at_node(failure.reason):
         draft.blame(failure.node, observed.now)
@@ -109,7 +110,7 @@ def _result(observed: Observed, gang: Gang, ended_at: datetime, failure: Failure
     draft.workers = gang.workers
     report_rounds(observed, gang, draft)
     report_attempt(observed, gang, at_the_end(observed.job.status, gang), draft)
-    draft.failure = failure
+    draft.progress, draft.failure = observed_progress(observed, gang), failure
     draft.close_attempt(AttemptOutcome.SUCCEEDED if failure is None else AttemptOutcome.FAILED, at, failure)
     draft.enter(Phase.ENDED)
     draft.complete_run(at)

@@ -35,6 +35,7 @@ from deepspeed_operator.reconcile.report.outcome import keep_status, report, tim
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
+from deepspeed_operator.reconcile.runtime.observed_progress import observed_progress
 from deepspeed_operator.reconcile.runtime.observed_rounds import report_rounds
 from deepspeed_operator.reconcile.runtime.observed_transport import report_transport, reported
 
@@ -77,6 +78,7 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
         consult_agent(observed, gang)
         report_rounds(observed, gang, draft)
         report_attempt(observed, gang, reported(observed), draft)
+    draft.moved = observed_progress(observed, gang)
     return report(observed, draft, actions=actions, check_at=agent_due(observed, gang))
 
 

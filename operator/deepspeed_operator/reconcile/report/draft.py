@@ -17,6 +17,7 @@ from deepspeed_operator.api.attempt_status import (
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.plan_status import PlanStatus
+from deepspeed_operator.api.progress import Progress
 from deepspeed_operator.api.reason_catalogue import CATALOGUE
 from deepspeed_operator.api.restarts import RepeatedFailure
 from deepspeed_operator.api.status import MAX_FINDINGS, DeepSpeedJobStatus, Failure, Finding, Run, Workers
@@ -71,7 +72,8 @@ class Findings:
 class StatusDraft:
     """What the next status will be, but for what follows from the verdict; and the events that go with it.
 
-    `counted`: the workers as they are now. A change of these alone is no news, and is written once a minute at most.
+    `counted`: the workers as they are now, and `moved`: the progress. A change of these alone is no news, and is
+    written once a minute at most.
     """
 
     run: Run | None
@@ -81,9 +83,11 @@ class StatusDraft:
     workers: Workers | None
     transport: Transport | None
     plan: PlanStatus | None
+    progress: Progress | None
     engine: Engine | None
     findings: Findings
     counted: Workers | None = None
+    moved: Progress | None = None
     events: list[JobEvent] = field(default_factory=list[JobEvent])
 
     @classmethod
@@ -196,4 +200,5 @@ class StatusDraft:
         return status.model_copy(update={**taken, "findings": self.findings.kept})
 
 
-_FIELDS = tuple(each.name for each in fields(StatusDraft) if each.name not in {"findings", "counted", "events"})
+_NOT_IN_STATUS = frozenset({"findings", "counted", "moved", "events"})
+_FIELDS = tuple(each.name for each in fields(StatusDraft) if each.name not in _NOT_IN_STATUS)

@@ -15,10 +15,11 @@ from deepspeed_operator.reconcile.observe.pods import timestamp
 from deepspeed_operator.reconcile.report.conditions import Statement, condition, conditions, last_told, with_refusal
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.restart_counts import total
+from deepspeed_operator.reconcile.report.shown_progress import at_rest
 from deepspeed_operator.reconcile.report.spec_changes import report_changes, unrun_changes
 from deepspeed_operator.reconcile.report.verdict import Verdict, accepted, verdict_on
 
-# Counters alone are no news: they are written at most this often.
+# Counters and progress alone are no news: they are written at most this often.
 COUNTERS_EVERY: Final = timedelta(seconds=60)
 _BAD_NEWS: Final = frozenset({State.INVALID, State.FAILED})
 
@@ -48,6 +49,7 @@ def report(
     findings = draft.findings.kept
     warnings = warnings_among(findings)
     if run is not None and draft.attempt is not None:
+        draft.progress = at_rest(draft.progress, draft.attempt.phase) if draft.progress is not None else None
         verdict = verdict_on(job, run, draft.attempt, draft.failure)
         acceptance = accepted(run.world, run.batch, has_config=run.config_digest is not None, warnings=warnings)
     assert verdict is not None, "there is a run, or a verdict why there is none"
@@ -71,11 +73,14 @@ def report(
     )
     if after != before and observed.facts.oldest_config_map is not None:
         after = after.model_copy(update={"oldest_config_map": observed.facts.oldest_config_map})
-    if draft.counted is not None and draft.counted != before.workers:
+    volatile = {"workers": draft.counted, "progress": draft.moved}
+    changed = {name: value for name, value in volatile.items() if value not in (None, getattr(before, name))}
+    if changed:
         written = observed.facts.status_written_at
         due = None if written is None else written + COUNTERS_EVERY
-        if after != before or due is None or due <= observed.now:
-            after = after.model_copy(update={"workers": draft.counted})
+        first = draft.moved is not None and before.progress is None  # that it trains is news
+        if after != before or due is None or due <= observed.now or first:
+            after = after.model_copy(update=changed)
         else:
             check_at = min(check_at, due) if check_at is not None else due
     announced = (*draft.events, *_announcement(before, after, verdict))

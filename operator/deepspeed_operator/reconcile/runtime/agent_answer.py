@@ -9,6 +9,7 @@ from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.reconcile.observe.messages import AgentProtocol, agent_message
 from deepspeed_operator.reconcile.observe.observed import AgentReport
 from deepspeed_operator.reconcile.observe.rounds import rounds_of
+from deepspeed_operator.reconcile.observe.told_progress import told_progress_of
 from deepspeed_operator.reconcile.runtime.measured_plan import measured_of
 from deepspeed_operator.reconcile.runtime.observed_engine import world_of_agent
 from deepspeed_operator.reconcile.runtime.observed_transport import transport_of
@@ -41,4 +42,5 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
         stuck=agent_message(json.dumps(said.get("stuck"))),
         world=world_of_agent(said.get("world")),
         rounds=rounds_of(said.get("rounds")),
+        progress=told_progress_of(said.get("progress")),
     )

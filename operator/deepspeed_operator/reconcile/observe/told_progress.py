@@ -1,0 +1,35 @@
+"""What rank 0's agent tells of the steps that its ranks have made in one round."""
+
+from typing import Annotated, Final
+
+from pydantic import Field, ValidationError
+
+from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.progress import MAX_LOSS, Positive, ProgressSource, Steps, StepSeconds
+
+_LONGEST: Final = 100 * 365 * 86_400
+
+_Seconds = Annotated[Positive, Field(le=_LONGEST)]
+
+
+class ToldProgress(ApiModel):
+    """None for what nobody tells. Seconds count from the moment of the answer, by no clock but the agent's own."""
+
+    source: ProgressSource
+    step: Steps | None = None
+    total_steps: Steps | None = None
+    seconds_left: _Seconds | None = None
+    seconds_since_update: _Seconds
+    loss: str | None = Field(default=None, max_length=MAX_LOSS)
+    learning_rate: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    samples_per_second: Positive | None = None
+    tokens_per_second: Positive | None = None
+    step_seconds: StepSeconds | None = None
+
+
+def told_progress_of(said: object) -> ToldProgress | None:
+    """Return what an agent tells of progress; None if it tells nothing that status could hold."""
+    try:
+        return ToldProgress.model_validate(said)
+    except ValidationError:
+        return None

@@ -1,0 +1,73 @@
+"""How far the run is, as rank 0's agent tells it: a fact that is written once a minute at most."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from deepspeed_operator.api.progress import Progress
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.observed import AgentReport, Observed
+from deepspeed_operator.reconcile.observe.pods import moment, timestamp
+from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
+from deepspeed_operator.reconcile.report.shown_progress import as_stale
+from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
+
+# Without a step for so long, or for so many times as a slow step takes, what is known is stale.
+STALE_AFTER: Final = timedelta(seconds=120)
+SLOW_STEPS: Final = 5
+
+
+def observed_progress(observed: Observed, gang: Gang) -> Progress | None:
+    """Return how far the run is, as far as anything is known of it; None before that."""
+    before, report = observed.job.status.progress, _report(observed, gang)
+    if report is None or report.progress is None:
+        # Ranks that have started again tell nothing before their first step.
+        silent = report is None or report.silent > 0
+        if before is None:
+            return None
+        return as_stale(before, bool(before.stale) or not silent or _is_old(before, observed.now))
+    spec = None if is_of_another_run(observed) else observed.job.spec
+    told = _told(report.progress, report.read_at, spec)
+    if before is not None and _moment_of(before) == _moment_of(told):
+        # It has not moved: by how much two answers' times differ is no news.
+        told = told.model_copy(update={"last_update_time": before.last_update_time, "eta": before.eta or told.eta})
+    return as_stale(told, _is_old(told, observed.now))
+
+
+def _report(observed: Observed, gang: Gang) -> AgentReport | None:
+    report = observed.facts.agent
+    return report if report is not None and report.attempt == gang.attempt else None
+
+
+def _told(said: ToldProgress, read_at: datetime, spec: DeepSpeedJobSpec | None) -> Progress:
+    """Return it as status has it; `spec`: None while it is that of another run."""
+    step, total, left = said.step, said.total_steps, said.seconds_left
+    tokens, samples = said.tokens_per_second, said.samples_per_second
+    sequence = spec.model.sequence_length if spec is not None and spec.model is not None else None
+    if tokens is None and samples is not None and sequence is not None:
+        tokens = samples * sequence
+    return Progress(
+        source=said.source,
+        step=step,
+        total_steps=total,
+        percent=min(100, 100 * step // total) if step is not None and total else None,
+        eta=timestamp(read_at + timedelta(seconds=left)) if left is not None else None,
+        loss=said.loss,
+        learning_rate=said.learning_rate,
+        samples_per_second=samples,
+        tokens_per_second=tokens,
+        step_seconds=said.step_seconds,
+        last_update_time=timestamp(read_at - timedelta(seconds=said.seconds_since_update)),
+    )
+
+
+def _moment_of(progress: Progress) -> tuple[object, ...]:
+    """Return what changes as the training goes on."""
+    return progress.source, progress.step, progress.loss if progress.step is None else None
+
+
+def _is_old(progress: Progress, now: datetime) -> bool:
+    if progress.last_update_time is None:
+        return False
+    slow = progress.step_seconds.p95 * SLOW_STEPS if progress.step_seconds is not None else 0
+    return now - moment(progress.last_update_time) > max(STALE_AFTER, timedelta(seconds=slow))

@@ -1,0 +1,182 @@
+"""What kubectl get shows of the steps: as they are told, once a minute at most, and never for more than it is."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from deepspeed_operator.api.progress import Progress, ProgressSource
+from deepspeed_operator.api.status import State
+from deepspeed_operator.reconcile.observe.observed import AgentReport
+from deepspeed_operator.reconcile.observe.pods import moment
+from deepspeed_operator.reconcile.observe.told_progress import ToldProgress, told_progress_of
+from tests.unit.reconcile.simulation import Simulation, agent_says, job
+
+SAID: dict[str, Any] = {
+    "source": "KubeflowCallback",
+    "step": 480,
+    "totalSteps": 1000,
+    "secondsLeft": 1040.0,
+    "secondsSinceUpdate": 1.0,
+    "loss": "nan",
+    "learningRate": 1e-05,
+    "samplesPerSecond": 16.0,
+    "tokensPerSecond": None,
+    "stepSeconds": {"median": 2.0, "p95": 2.5},
+}
+
+
+def told(**fields: Any) -> ToldProgress:
+    made = told_progress_of({**SAID, **fields})
+    assert made is not None
+    return made
+
+
+def running(**spec: Any) -> Simulation:
+    """A job whose ranks run, and whose agent answers, but tells nothing of progress yet."""
+    simulation = Simulation(job(**spec))
+    simulation.agent = AgentReport(1, simulation.now)
+    return simulation.train()
+
+
+def read(simulation: Simulation, told: ToldProgress | None, seconds: float = 30) -> Progress | None:
+    """Let time pass until the agent is asked again, and says this; None: nothing."""
+    simulation.agent = AgentReport(simulation.attempt.number, simulation.now, progress=told)
+    simulation.wait(seconds)
+    simulation.settle()
+    return simulation.job.status.progress
+
+
+def known(simulation: Simulation, told: ToldProgress | None, seconds: float = 61) -> Progress:
+    progress = read(simulation, told, seconds)
+    assert progress is not None
+    return progress
+
+
+def test_status_says_how_far_the_run_is_and_when_it_will_be_done() -> None:
+    simulation = running(model={"sequenceLength": 1024, "parameters": 10**9})
+    progress = known(simulation, told())
+    assert (progress.source, progress.step, progress.total_steps) == (ProgressSource.KUBEFLOW_CALLBACK, 480, 1000)
+    assert (progress.percent, progress.summary, progress.stale) == (48, "48%", None)
+    assert progress.eta is not None
+    assert progress.last_update_time is not None
+    assert moment(progress.eta) - simulation.now == timedelta(seconds=1040)
+    assert simulation.now - moment(progress.last_update_time) == timedelta(seconds=1)
+    assert (progress.loss, progress.learning_rate) == ("nan", 1e-05)
+    assert progress.tokens_per_second == 16 * 1024
+
+
+def test_where_nobody_tells_how_many_steps_there_are_nothing_is_guessed() -> None:
+    progress = known(running(), told(totalSteps=None, secondsLeft=None, samplesPerSecond=None))
+    assert (progress.step, progress.percent, progress.summary, progress.eta) == (480, None, None, None)
+    assert progress.tokens_per_second is None
+
+
+def test_the_first_step_is_told_at_once_and_then_once_a_minute() -> None:
+    simulation = running()
+    writes = len(simulation.writes)
+    assert known(simulation, told(step=1), 31).step == 1
+    assert known(simulation, told(step=16), 31).step == 1
+    assert known(simulation, told(step=31), 31).step == 31
+    assert len(simulation.writes) - writes == 2
+
+
+def test_what_does_not_move_is_written_once() -> None:
+    simulation = running()
+    known(simulation, told())
+    writes = len(simulation.writes)
+    known(simulation, told(secondsSinceUpdate=61.6, secondsLeft=979.2), 61)
+    assert len(simulation.writes) == writes
+
+
+def test_what_has_not_moved_for_two_minutes_is_stale_and_says_when_it_did() -> None:
+    simulation = running()
+    before = known(simulation, told())
+    progress = known(simulation, told(secondsSinceUpdate=122, secondsLeft=0), 121)
+    assert (progress.summary, progress.stale, progress.eta) == ("48%, stale", True, None)
+    assert progress.last_update_time == before.last_update_time
+    progress = known(simulation, told(step=481))
+    assert (progress.summary, progress.stale) == ("48%", None)
+
+
+def test_slow_steps_are_not_stale_before_five_of_them() -> None:
+    simulation = running()
+    slow = {"median": 300.0, "p95": 310.0}
+    assert known(simulation, told(secondsSinceUpdate=1500, stepSeconds=slow)).stale is None
+    assert known(simulation, told(step=481, secondsSinceUpdate=1600, stepSeconds=slow)).stale is True
+
+
+def test_an_agent_that_does_not_answer_makes_it_stale_in_time() -> None:
+    simulation = running()
+    known(simulation, told())
+    simulation.agent = None
+    simulation.wait(61)
+    simulation.settle()
+    progress = simulation.job.status.progress
+    assert progress is not None
+    assert progress.stale is None
+    simulation.wait(200)
+    simulation.settle()
+    progress = simulation.job.status.progress
+    assert progress is not None
+    assert (progress.step, progress.stale) == (480, True)
+
+
+def test_ranks_that_start_again_make_it_stale_until_their_first_step() -> None:
+    simulation = running()
+    known(simulation, told())
+    assert known(simulation, None).summary == "48%, stale"
+    assert known(simulation, told(step=400, secondsLeft=None)).summary == "40%"
+
+
+def test_between_two_attempts_the_last_is_kept_and_stale() -> None:
+    simulation = running(failurePolicy={})
+    known(simulation, told())
+    for index in range(2):
+        simulation.end(index, exit_code=137, message=agent_says(1, 1, None, signal=9))
+    simulation.settle()
+    assert simulation.job.status.state is State.RESTARTING
+    progress = simulation.job.status.progress
+    assert progress is not None
+    assert (progress.step, progress.summary, progress.eta) == (480, "48%, stale", None)
+
+
+def test_a_run_that_has_ended_keeps_the_last_that_was_seen() -> None:
+    simulation = running()
+    known(simulation, told())
+    read(simulation, told(step=995), 31)
+    simulation.end(0)
+    simulation.end(1)
+    simulation.settle()
+    assert simulation.job.status.state is State.COMPLETE
+    progress = simulation.job.status.progress
+    assert progress is not None
+    assert (progress.step, progress.summary, progress.eta) == (995, "99%", None)
+
+
+def test_another_run_begins_without_it() -> None:
+    simulation = running()
+    known(simulation, told())
+    simulation.end(0)
+    simulation.end(1)
+    simulation.settle()
+    simulation.edit(runId="2")
+    simulation.settle()
+    assert simulation.job.status.progress is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        {},
+        {**SAID, "source": "Guess"},
+        {**SAID, "step": -1},
+        {**SAID, "secondsLeft": float("inf")},
+        {**SAID, "loss": "x" * 17},
+        {**SAID, "learningRate": float("nan")},
+        {**SAID, "stepSeconds": {"median": 1, "p95": 1e300}},
+    ],
+)
+def test_what_status_cannot_hold_is_no_progress(said: object) -> None:
+    assert told_progress_of(said) is None
