@@ -163,6 +163,7 @@ FULL: Json = {
             "samplesPerSecond": 16.5,
             "tokensPerSecond": 16896,
             "stepSeconds": {"median": 2.0, "p95": 2.5},
+            "mfuPercent": 41.2,
             "lastUpdateTime": MOMENT,
             "stale": True,
         },

@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from tests.consoles import ROOT, hold
+from tests.e2e.jobs import NO_GPU, job
 from tests.e2e.kube import Namespace, eventually
 
 
@@ -42,6 +44,33 @@ def test_the_page_of_status_shows_what_kubectl_prints(
     namespace = make_namespace("status")
     assert hold("docs/status.md", shell_in(namespace, tmp_path), pytestconfig, varies=True) == 11
     namespace.delete("long", "--wait=false")
+
+
+# A second a step, from the 471st of 1,000 on; then it stands still.
+TELLS = """\
+import json, os, time
+time.sleep(5)
+for step in range(471, 481):
+    time.sleep(1)
+    with open(os.environ.get("DEEPSPEED_OPERATOR_PROGRESS", os.devnull), "a") as file:
+        print(json.dumps({"step": step, "totalSteps": 1000, "loss": 2.03125}), file=file)
+time.sleep(600)
+"""
+
+
+def test_the_page_of_progress_shows_what_kubectl_prints(
+    make_namespace: Callable[..., Namespace], image: Callable[[str], str], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    namespace = make_namespace("progress")
+    namespace.config_map("code", {"train.py": TELLS})
+    training = {"script": "train.py", "files": {"configMap": "code"}}
+    namespace.apply(job("llm", image("plain-python"), training=training, trainer={"resources": NO_GPU}))
+    found = namespace.wait("llm", lambda job: job.status.get("progress", {}).get("step") == 480, 120)
+    assert hold("docs/progress.md", shell_in(namespace, tmp_path), pytestconfig, varies=True) == 2
+    progress = found.status["progress"]
+    last, eta = (datetime.fromisoformat(progress[name]) for name in ("lastUpdateTime", "eta"))
+    assert (eta - last).total_seconds() == pytest.approx(520, rel=0.1)
+    namespace.delete("llm", "--wait=false")
 
 
 def test_readme_shows_what_kubectl_prints(

@@ -68,6 +68,19 @@ def test_it_is_told_while_the_job_runs_and_agrees_with_what_the_program_measures
     assert 0.95 * percent <= plan["networkPercent"] <= min(100, 2 * percent)
 
 
+def test_status_tells_the_step_of_a_plain_loop_and_no_percent(namespace: Namespace, measured: Job) -> None:
+    progress, own = measured.status["progress"], _result(namespace)
+    assert own is not None
+    assert (progress["source"], progress["step"]) == ("DeepSpeedEngine", own["steps"])
+    assert {"percent", "totalSteps", "eta"}.isdisjoint(progress)
+    assert progress["stepSeconds"]["median"] == pytest.approx(own["step"], rel=0.5)
+    assert progress["samplesPerSecond"] == pytest.approx(2 * ACCUMULATION / own["step"], rel=0.5)
+    assert progress["learningRate"] == 0.0001
+    table = namespace.cluster.kubectl("get", "dsj", "wide", f"--namespace={namespace.name}")
+    assert table.split()[:8] == ["NAME", "STATE", "NODES", "STEP", "PROGRESS", "ETA", "RESTARTS", "AGE"]
+    assert table.split()[8:12] == ["wide", "Running", "2", str(own["steps"])]
+
+
 def test_of_a_cpu_nothing_is_predicted_and_that_is_said(measured: Job) -> None:
     plan = measured.status["plan"]
     assert "predictedStepSeconds" not in plan

@@ -12,6 +12,7 @@ from tests.e2e.kube import Job, Json, Namespace
 
 # Importing torch and DeepSpeed takes each rank about seven seconds of processor time; more jobs at once gain nothing.
 AT_ONCE = 4
+IDLE = 1  # of those that stay for a while after their last step
 # As the documentation shows it: the world comes from PET_*.
 TORCHRUN = ["torchrun", "train.py"]
 ACCELERATE_LAUNCH = [
@@ -88,7 +89,7 @@ def trained(make_namespace: Callable[..., Namespace], image: Callable[[str], str
         namespace.apply(manifest)
         return namespace.ended(manifest["metadata"]["name"], seconds=240)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE + IDLE) as pool:
         jobs = list(pool.map(train, manifests))
     return namespace, {manifest["metadata"]["name"]: done for manifest, done in zip(manifests, jobs, strict=True)}
 
@@ -138,6 +139,14 @@ def test_hugging_face_trainer_fills_auto_and_trains(trained: tuple[Namespace, di
     assert result(trained, "hf") == {
         "engine": "DeepSpeedEngine", "world": 2, "zero": 2, "micro": 2, "batch": 8, "steps": 3,
     }  # fmt: skip
+
+
+def test_hugging_face_trainer_tells_unchanged_how_far_it_is(trained: tuple[Namespace, dict[str, Job]]) -> None:
+    progress = trained[1]["hf"].status["progress"]
+    # How many steps there will be only its callback knows: a bar is switched off, and three steps take less than the
+    # five seconds that it waits before it tells one.
+    assert (progress["totalSteps"], progress["step"], progress["summary"]) == (3, 3, "100%")
+    assert progress["source"] in {"DeepSpeedEngine", "KubeflowCallback"}
 
 
 @pytest.mark.parametrize("name", ["accelerate", "accelerate-launch"])

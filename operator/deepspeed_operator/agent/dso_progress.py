@@ -118,14 +118,14 @@ class Progress:
                 return None
             track = self.tracks[source]
             total, seconds, known = self._total(track), track.step_seconds(), self._values()
-            left = None
-            if total and seconds is not None and track.step is not None:
-                left = max(0.0, (total - track.step) * seconds - (now - track.last[0]))
+            (at, step), left = self._last(track), None
+            if total and seconds is not None and step is not None:
+                left = max(0.0, (total - step) * seconds - (now - at))
             times = sorted(self.timed or track.seconds)
             window = {"median": rounded(statistics.median(times)), "p95": rounded(p95(times))} if times else None
             return {
                 "source": source,
-                "step": track.step,
+                "step": step,
                 "totalSteps": total,
                 "secondsLeft": None if left is None else round(left, 1),
                 "secondsSinceUpdate": round(now - self._at(), 1),
@@ -135,6 +135,13 @@ class Progress:
                 "tokensPerSecond": rounded(known.get("tokens")),
                 "stepSeconds": window,
             }
+
+    def _last(self, track: Track) -> tuple[float, int | None]:
+        """When the track's last step was seen, and which: the engine tells each at once, and may be a little ahead."""
+        ahead, step = self.tracks[ENGINE].step, track.step
+        if ahead is not None and step is not None and ahead > step and near(ahead, step):
+            return self.tracks[ENGINE].last
+        return track.last[0], step
 
     def _total(self, track: Track) -> int | None:
         """How many steps there will be: of the track, else of another that counts the same steps, or none so far."""

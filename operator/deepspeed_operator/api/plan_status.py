@@ -32,6 +32,12 @@ class PlanStatus(ApiModel):
         description="Bytes a second of an all-reduce among data-parallel ranks, measured before the first step: "
         "2(n-1)/n × bytes ÷ seconds for n ranks. Else that of spec.network.preflight, among all ranks.",
     )
+    mfu_percent: Annotated[float, Field(ge=0, le=1000)] | None = Field(
+        default=None,
+        description="Model FLOPs utilization of the measured steps: the FLOPs of spec.model, of which none is counted "
+        "twice, in percent of what the data sheet of the ranks' GPUs says. Missing where the GPU or the tokens of a "
+        "sample are not known.",
+    )
     measured_peak_memory: _Bytes | None = Field(
         default=None,
         description="Bytes of rank 0's GPU that PyTorch had allocated at most (torch.cuda.max_memory_allocated).",

@@ -69,6 +69,11 @@ class Progress(ApiModel):
         description="Over all ranks: as the program tells it, else samplesPerSecond × spec.model.sequenceLength.",
     )
     step_seconds: StepSeconds | None = Field(default=None, description="What the last steps took.")
+    mfu_percent: Annotated[float, Field(ge=0, le=1000)] | None = Field(
+        default=None,
+        description="Model FLOPs utilization of the last steps: status.plan.mfuPercent, whose FLOPs are those of "
+        "spec.model and whose GPU is the ranks', at the median of stepSeconds.",
+    )
     last_update_time: Timestamp | None = Field(default=None, description="When the step was last seen to change.")
     stale: bool | None = Field(
         default=None,

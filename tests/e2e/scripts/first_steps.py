@@ -41,6 +41,7 @@ def main() -> None:
             "parameters": sum(each.numel() for each in model.parameters()),
             "step": (times[LAST - 1] - times[FIRST - 1]) / (LAST - FIRST),
             "bandwidth": BYTES / seconds,
+            "steps": engine.global_steps,
         }
         print("RESULT", json.dumps(facts), flush=True)
     time.sleep(arguments.stay)

@@ -96,6 +96,15 @@ def test_a_bar_of_the_same_steps_tells_how_many_there_will_be() -> None:
     assert (state["source"], state["step"], state["totalSteps"]) == ("DeepSpeedEngine", 120, 1000)
 
 
+def test_of_a_callback_that_speaks_every_few_seconds_the_engine_tells_the_latest_step() -> None:
+    made = progress.Progress(lambda: [rank(1000, 12.0)])
+    for at, step in ((0.0, 970), (5.0, 980), (10.0, 990)):
+        made.take("KubeflowCallback", {"step": step, "total": 1000}, at)
+    made.look()
+    state = told(made, 12.0)
+    assert (state["source"], state["step"], state["secondsLeft"]) == ("KubeflowCallback", 1000, 0)
+
+
 def test_a_bar_of_something_else_tells_nothing_of_it() -> None:
     made = progress.Progress(lambda: [rank(120, 10.0)])
     made.look()

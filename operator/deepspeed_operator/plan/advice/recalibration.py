@@ -28,7 +28,7 @@ from deepspeed_operator.plan.engine.groups import groups_of
 from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.memory.case import Case, Missing
 from deepspeed_operator.plan.memory.fit import ERROR
-from deepspeed_operator.plan.time.costs import Costs, Work, assumed
+from deepspeed_operator.plan.time.costs import Costs, Work, assumed, flops
 from deepspeed_operator.plan.time.links import Bandwidth, Links, Sweep
 from deepspeed_operator.plan.time.measured import AllReduce, Measured
 from deepspeed_operator.plan.time.step_time import overlaps, reductions, updated
@@ -46,6 +46,8 @@ class Corrected:
 
     `best`: the fastest alternative, where it is more than FASTER times as fast; `needed`: bytes of a GPU for it, None
     where memory was not measured. `bus_bandwidth`: bytes a second, measured by the ranks, else by the preflight.
+    `mfu`: the model's FLOPs of a second, as a share of those of all GPUs by their data sheet; None where the GPU or the
+    tokens of a sample are nobody's word.
     `remarks`: what is left out, and why something is missing.
     """
 
@@ -56,6 +58,7 @@ class Corrected:
     best: Alternative | None = None
     needed: int | None = None
     bus_bandwidth: float | None = None
+    mfu: float | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -91,7 +94,8 @@ def correct_plan(case: Case | Missing, nodes: int, measured: Measured, preflight
     now = plan_of(case.config, case.micro, case.accumulation, around)
     peak = now.memory.allocated(measured.device_memory) if measured.peak_memory is not None else None
     remarks = tuple(_remarks(case, now, measured, device, rate))
-    found = Corrected(measured, peak=peak, bus_bandwidth=rate, remarks=remarks)
+    mfu = _mfu(case, now, measured, device) if device is not None else None
+    found = Corrected(measured, peak=peak, bus_bandwidth=rate, mfu=mfu, remarks=remarks)
     if now.time is None or (rate is None and now.traffic.terms):
         return found
     if device is not None and case.model.usage.sequence is not None:
@@ -113,6 +117,14 @@ def correct_plan(case: Case | Missing, nodes: int, measured: Measured, preflight
     more = measured.peak_memory / now.memory.allocated(measured.device_memory)
     needed = best.plan.memory.size * more + best.plan.memory.outside.size
     return replace(found, best=best, needed=round(needed))
+
+
+def _mfu(case: Case, now: Plan, measured: Measured, device: Device) -> float | None:
+    model, tokens = case.model, case.model.usage.sequence
+    if tokens is None or model.assumes("sequenceLength"):
+        return None
+    peak = device.plain_flops if measured.precision == "fp32" else device.flops
+    return now.samples * flops(model, tokens) / (case.world * peak * measured.step_seconds)
 
 
 def _other(case: Case, measured: Measured) -> str | None:

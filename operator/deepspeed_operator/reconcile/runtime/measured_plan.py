@@ -111,6 +111,7 @@ def plan_status(found: Corrected) -> PlanStatus:
         predicted_step_seconds=short(found.predicted) if found.predicted else None,
         network_percent=min(100, round(100 * network / seconds)) if network is not None else None,
         bus_bandwidth=round(found.bus_bandwidth) if found.bus_bandwidth is not None else None,
+        mfu_percent=short(100 * found.mfu) if found.mfu is not None else None,
         measured_peak_memory=measured.peak_memory,
         predicted_peak_memory=found.peak,
         message="; ".join(found.remarks)[:MAX_MESSAGE] or None,

@@ -3,8 +3,10 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.progress import Progress
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
+from deepspeed_operator.reconcile.admission.plan_forecast import short
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Observed
 from deepspeed_operator.reconcile.observe.pods import moment, timestamp
@@ -28,6 +30,7 @@ def observed_progress(observed: Observed, gang: Gang) -> Progress | None:
         return as_stale(before, bool(before.stale) or not silent or _is_old(before, observed.now))
     spec = None if is_of_another_run(observed) else observed.job.spec
     told = _told(report.progress, report.read_at, spec)
+    told = told.model_copy(update={"mfu_percent": _mfu(told, observed.job.status.plan)})
     if before is not None and _moment_of(before) == _moment_of(told):
         # It has not moved: by how much two answers' times differ is no news.
         told = told.model_copy(update={"last_update_time": before.last_update_time, "eta": before.eta or told.eta})
@@ -59,6 +62,14 @@ def _told(said: ToldProgress, read_at: datetime, spec: DeepSpeedJobSpec | None) 
         step_seconds=said.step_seconds,
         last_update_time=timestamp(read_at - timedelta(seconds=said.seconds_since_update)),
     )
+
+
+def _mfu(progress: Progress, plan: PlanStatus | None) -> float | None:
+    """Return that of the first steps, which were measured, for the time that a step takes now."""
+    if plan is None or plan.mfu_percent is None or plan.measured_step_seconds is None:
+        return None
+    median = progress.step_seconds.median if progress.step_seconds is not None else 0
+    return short(plan.mfu_percent * plan.measured_step_seconds / median) if median else None
 
 
 def _moment_of(progress: Progress) -> tuple[object, ...]:

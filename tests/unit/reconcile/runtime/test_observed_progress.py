@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.progress import Progress, ProgressSource
 from deepspeed_operator.api.status import State
 from deepspeed_operator.reconcile.observe.observed import AgentReport
@@ -64,6 +65,16 @@ def test_status_says_how_far_the_run_is_and_when_it_will_be_done() -> None:
     assert simulation.now - moment(progress.last_update_time) == timedelta(seconds=1)
     assert (progress.loss, progress.learning_rate) == ("nan", 1e-05)
     assert progress.tokens_per_second == 16 * 1024
+
+
+def test_the_mfu_of_now_is_that_of_the_measured_steps_for_what_a_step_takes_now() -> None:
+    simulation = running()
+    plan = PlanStatus(measured_step_seconds=1.0, mfu_percent=40.0)
+    simulation.job = simulation.job.model_copy(
+        update={"status": simulation.job.status.model_copy(update={"plan": plan})}
+    )
+    assert known(simulation, told()).mfu_percent == 20
+    assert known(simulation, told(step=481, stepSeconds=None)).mfu_percent is None
 
 
 def test_where_nobody_tells_how_many_steps_there_are_nothing_is_guessed() -> None:
