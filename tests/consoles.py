@@ -20,7 +20,7 @@ _VARIES = re.compile(
     r"|\b(?:\d+[dhms])+\b|\b\d+\.\d s\b"  # how long
     r"|\bpid \d+|\bport \d+|\bnode\d+\b|/tmp/dsjob-\w+|(?<= on )[-.\w]+(?=: cpu)"  # where
     r"|\bloss 0\.\d+"  # CPUs round in their own ways
-    r"|\b(?:Step|Learning Rate|Samples Per Second|Median|P95): +[-\d.e]+"  # how fast
+    r"|\b(?:Step|Learning Rate|Samples Per Second|Median|p95): +[-\d.e]+"  # how fast
 )
 
 

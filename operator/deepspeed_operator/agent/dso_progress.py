@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import math
-import statistics
 import threading
 import time
 from typing import Any, Callable, Mapping
@@ -107,7 +106,7 @@ class Progress:
         facts: dict[str, Any] = {"step": first.step, "rate": first.rate}
         self.timed = first.seconds
         if first.samples and first.seconds:
-            facts["samples"] = first.samples / statistics.mean(first.seconds)
+            facts["samples"] = first.samples / (sum(first.seconds) / len(first.seconds))
         self.take(ENGINE, facts, first.at)
 
     def state(self, now: float) -> dict[str, Any] | None:
@@ -122,7 +121,7 @@ class Progress:
             if total and seconds is not None and step is not None:
                 left = max(0.0, (total - step) * seconds - (now - at))
             times = sorted(self.timed or track.seconds)
-            window = {"median": rounded(statistics.median(times)), "p95": rounded(p95(times))} if times else None
+            window = {"median": rounded(quantile(times, 0.5)), "p95": rounded(quantile(times, 0.95))} if times else None
             return {
                 "source": source,
                 "step": step,
@@ -194,5 +193,6 @@ def rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def p95(ordered: list[float]) -> float:
-    return ordered[math.ceil(0.95 * len(ordered)) - 1]
+def quantile(ordered: list[float], share: float) -> float:
+    """The least of them that so large a share of them does not exceed."""
+    return ordered[math.ceil(share * len(ordered)) - 1]

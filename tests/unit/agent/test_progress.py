@@ -79,7 +79,7 @@ def test_what_is_no_count_is_none(made: Any, value: object) -> None:
 
 
 def test_the_most_trusted_that_tells_a_step_is_named(made: Any) -> None:
-    said = []
+    said: list[str] = []
     for source in ("TrainerLog", "ProgressBar", "DeepSpeedLog", "DeepSpeedEngine", "KubeflowCallback", "Script"):
         facts = {"loss": 1.0} if source == "TrainerLog" else {"step": 7}
         made.take(source, facts, 1.0)
