@@ -252,7 +252,9 @@ class DeepSpeedJobStatus(ApiModel):
         default=None, description="What DeepSpeed made of the configuration, as deepspeed.initialize returned it."
     )
     progress: Progress | None = Field(
-        default=None, description="How far the run is, and when it will be done; written once a minute at most."
+        default=None,
+        description="How far the run is, and when it will be done; written once a minute at most. Missing once the run "
+        "is complete, since the steps after the last that was seen are not known.",
     )
     plan: PlanStatus | None = Field(
         default=None,

@@ -110,7 +110,9 @@ def _result(observed: Observed, gang: Gang, ended_at: datetime, failure: Failure
     draft.workers = gang.workers
     report_rounds(observed, gang, draft)
     report_attempt(observed, gang, at_the_end(observed.job.status, gang), draft)
-    draft.progress, draft.failure = observed_progress(observed, gang), failure
+    # A result is more than what was seen last before it: the steps after that are not known.
+    draft.progress = observed_progress(observed, gang) if failure is not None else None
+    draft.failure = failure
     draft.close_attempt(AttemptOutcome.SUCCEEDED if failure is None else AttemptOutcome.FAILED, at, failure)
     draft.enter(Phase.ENDED)
     draft.complete_run(at)

@@ -17,10 +17,5 @@ def as_stale(progress: Progress, stale: bool) -> Progress:
 
 
 def at_rest(progress: Progress, phase: Phase) -> Progress:
-    """Return it as it is told of an attempt in this phase: ranks that do not run make no steps.
-
-    Of a run that has ended it is the last that was seen, and nothing of it will change.
-    """
-    if phase is Phase.RUNNING:
-        return progress
-    return as_stale(progress.model_copy(update={"eta": None}), stale=phase is not Phase.ENDED)
+    """Return it as it is told of an attempt in this phase: ranks that do not run make no steps."""
+    return progress if phase is Phase.RUNNING else as_stale(progress, stale=True)

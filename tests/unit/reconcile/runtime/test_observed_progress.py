@@ -152,25 +152,35 @@ def test_between_two_attempts_the_last_is_kept_and_stale() -> None:
     assert (progress.step, progress.summary, progress.eta) == (480, "48%, stale", None)
 
 
-def test_a_run_that_has_ended_keeps_the_last_that_was_seen() -> None:
+def test_a_run_that_is_complete_is_not_said_to_have_come_less_far() -> None:
     simulation = running()
     known(simulation, told())
-    read(simulation, told(step=995), 31)
     simulation.end(0)
     simulation.end(1)
     simulation.settle()
     assert simulation.job.status.state is State.COMPLETE
-    progress = simulation.job.status.progress
+    assert simulation.job.status.progress is None
+
+
+def failed() -> Simulation:
+    simulation = running()
+    known(simulation, told())
+    read(simulation, told(step=485), 31)
+    for index in range(2):
+        simulation.end(index, exit_code=1, message=agent_says(1, 1, 1, "UserError"))
+    simulation.settle()
+    assert simulation.job.status.state is State.FAILED
+    return simulation
+
+
+def test_a_run_that_has_failed_keeps_the_last_that_was_seen() -> None:
+    progress = failed().job.status.progress
     assert progress is not None
-    assert (progress.step, progress.summary, progress.eta) == (995, "99%", None)
+    assert (progress.step, progress.summary, progress.eta) == (485, "48%, stale", None)
 
 
 def test_another_run_begins_without_it() -> None:
-    simulation = running()
-    known(simulation, told())
-    simulation.end(0)
-    simulation.end(1)
-    simulation.settle()
+    simulation = failed()
     simulation.edit(runId="2")
     simulation.settle()
     assert simulation.job.status.progress is None
