@@ -8,6 +8,7 @@ FAILURE_POLICY: Json = {
     "maxRestarts": 3,
     "maxInfrastructureRestarts": 20,
     "restartInPlace": True,
+    "replacementDeadlineSeconds": 300,
     "warmInterpreters": "Auto",
     "rules": [
         {
@@ -122,6 +123,18 @@ FULL: Json = {
             "round": 2,
             "restarts": {"user": 1, "infrastructure": 1, "uncounted": 1},
             "restartsLeft": {"user": 1, "infrastructure": 1},
+            "replacements": [
+                {
+                    "number": 1,
+                    "index": 1,
+                    "time": MOMENT,
+                    "reason": "PodDeleted",
+                    "pod": "full-1-1",
+                    "node": "node1",
+                    "fenced": True,
+                    "message": "pod full-1-1 was deleted",
+                }
+            ],
             "excludedNodes": ["node1"],
             "nextTime": MOMENT,
             "obstacle": {"reason": "Unschedulable", "message": "m"},

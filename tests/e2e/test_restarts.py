@@ -36,9 +36,31 @@ def test_a_killed_rank_starts_again_in_its_pod(namespace: Namespace, plain: str)
     assert "started again in their pods, round 2 of attempt 1" in event["message"]
 
 
+def test_another_pod_takes_the_place_of_a_deleted_one_and_the_others_stay(
+    namespace: Namespace, operator: Operator, plain: str
+) -> None:
+    seen = PodWatch(namespace)
+    namespace.apply(ranks("replaced", plain, A_WHILE, nodes=3))
+    namespace.running("replaced")
+    since = now()
+    namespace.cluster.kubectl("delete", "-n", namespace.name, "pod", "replaced-1-1", "--wait=false")
+    namespace.wait("replaced", lambda job: job.status["state"] == "Restarting", 60)
+    job = namespace.completed("replaced")
+    report = namespace.report("replaced")
+    assert (job.attempt, job.status["restarts"]) == (1, 1), report
+    assert job.status["attempt"]["restarts"] == {"user": 0, "infrastructure": 1, "uncounted": 0}, report
+    (record,) = job.status["attempt"]["replacements"]
+    assert (record["pod"], record["reason"], record["fenced"]) == ("replaced-1-1", "PodDeleted", True), report
+    assert sorted(seen.created) == [*(f"replaced-1-{index}" for index in (0, 1)), "replaced-1-1-r1", "replaced-1-2"]
+    assert not seen.overlaps
+    assert operator.created(since, namespace.name) == ["pods replaced-1-1-r1"]
+    told = [event["message"] for event in warnings(namespace, "replaced")]
+    assert any("Pod replaced-1-1-r1 takes its place" in words for words in told), told
+
+
 def test_a_deleted_pod_costs_an_attempt_and_not_the_run(namespace: Namespace, plain: str) -> None:
     seen = PodWatch(namespace)
-    namespace.apply(ranks("robbed", plain, A_WHILE, failurePolicy=SOON))
+    namespace.apply(ranks("robbed", plain, A_WHILE, failurePolicy={**SOON, "replacementDeadlineSeconds": 0}))
     namespace.running("robbed")
     namespace.cluster.kubectl("delete", "-n", namespace.name, "pod", "robbed-1-1", "--wait=false")
     job = namespace.completed("robbed")
@@ -54,15 +76,14 @@ def test_a_deleted_pod_costs_an_attempt_and_not_the_run(namespace: Namespace, pl
     assert any("Attempt 2 begins in" in words and "infrastructure restart 1 of 20" in words for words in told), told
 
 
-def test_a_pod_that_is_evicted_through_the_api_costs_an_attempt(namespace: Namespace, plain: str) -> None:
+def test_a_pod_that_is_evicted_through_the_api_is_replaced(namespace: Namespace, plain: str) -> None:
     namespace.apply(ranks("drained", plain, A_WHILE, failurePolicy=SOON))
     namespace.running("drained")
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "drained-1-1"}}
     namespace.cluster.api.request("POST", f"{CORE}/namespaces/{namespace.name}/pods/drained-1-1/eviction", eviction)
     job = namespace.completed("drained")
-    assert job.attempt == 2
-    assert job.status["attempts"][0]["reason"] == "Drained", namespace.report("drained")
-    assert job.run["restarts"]["infrastructure"] == 1
+    assert (job.attempt, job.status["restarts"]) == (1, 1), namespace.report("drained")
+    assert [each["reason"] for each in job.status["attempt"]["replacements"]] == ["Drained"]
 
 
 def test_the_program_is_tried_as_often_as_the_job_says_and_then_never_again(
@@ -94,7 +115,7 @@ def test_what_fails_twice_in_the_same_way_before_its_first_step_is_not_tried_aga
 
 
 def test_suspending_between_two_attempts_holds_nothing(namespace: Namespace, plain: str) -> None:
-    namespace.apply(ranks("paused", plain, A_WHILE, failurePolicy={"backoffSeconds": 300}))
+    namespace.apply(ranks("paused", plain, A_WHILE, failurePolicy={"backoffSeconds": 300, "restartInPlace": False}))
     namespace.running("paused")
     namespace.cluster.kubectl("delete", "-n", namespace.name, "pod", "paused-1-0", "--wait=false")
     namespace.wait("paused", lambda job: job.status["state"] == "Restarting", 60)

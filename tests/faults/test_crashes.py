@@ -17,6 +17,8 @@ from tests.faults.replica import Replica
 WRITES = 10
 # The status that says why, the deletion of the other pod, the next attempt's status, ConfigMap, Secret, two pods, ….
 WRITES_OF_A_NEW_ATTEMPT = 8
+# The status that says why, the pod, the EndpointSlice, the status that says that all run.
+WRITES_OF_A_REPLACEMENT = 4
 
 
 def undisturbed(name: str, nodes: int, attempt: int = 1) -> Json:
@@ -77,7 +79,7 @@ def test_killed_at_each_write_of_a_new_attempt(replica: Replica, jobs: Jobs, pro
     replica.start()
     for number in range(1, WRITES_OF_A_NEW_ATTEMPT + 1):
         name = f"again-{number}"
-        jobs.apply(name, failurePolicy={"backoffSeconds": 1})
+        jobs.apply(name, failurePolicy={"backoffSeconds": 1, "restartInPlace": False})
         replica.eventually(lambda name=name: jobs.running(name), 20)
         proxy.intercept = killer(replica, number, done)
         jobs.delete_pod(f"{name}-1-1")
@@ -89,6 +91,44 @@ def test_killed_at_each_write_of_a_new_attempt(replica: Replica, jobs: Jobs, pro
         replica.eventually(lambda name=name, expected=expected: jobs.picture(name) == expected, 10)
         status = jobs.status(name)
         assert (status["restarts"], [each["outcome"] for each in status["attempts"]]) == (1, ["Failed"])
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_killed_at_each_write_of_a_replacement(replica: Replica, jobs: Jobs, proxy: Proxy, done: bool) -> None:
+    """A pod of a running job is lost; the operator is killed at each write from then on, a job for each write."""
+
+    def replaced(name: str) -> bool:
+        status = jobs.status(name)
+        return status["state"] == "Running" and bool(status["attempt"].get("replacements"))
+
+    replica.start()
+    for number in range(1, WRITES_OF_A_REPLACEMENT + 1):
+        name = f"replaced-{number}"
+        jobs.apply(name, nodes=3)
+        replica.eventually(lambda name=name: jobs.running(name), 20)
+        proxy.intercept = killer(replica, number, done)
+        jobs.delete_pod(f"{name}-1-1")
+        assert replica.wait(30) == -signal.SIGKILL
+        proxy.intercept = honest
+        replica.start()
+        replica.eventually(lambda name=name: replaced(name), 40)
+        expected = undisturbed(name, 3)
+        expected["pods"] = [f"{name}-1-0", f"{name}-1-1-r1", f"{name}-1-2"]
+        replica.eventually(lambda name=name, expected=expected: jobs.picture(name) == expected, 10)
+        (record,) = jobs.status(name)["attempt"]["replacements"]
+        assert (record["number"], record["index"], record["reason"]) == (1, 1, "PodDeleted")
+
+
+def test_a_replacement_takes_four_writes(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
+    replica.start()
+    jobs.apply(nodes=4)
+    replica.eventually(jobs.running, 20)
+    before = len(proxy.writes())
+    jobs.delete_pod("pretrain-1-2")
+    replica.eventually(lambda: "pretrain-1-2-r1" in jobs.pod_names() and jobs.running(), 20)
+    replica.eventually(lambda: jobs.picture()["state"] == "Running", 5)
+    writes = [write for write in proxy.writes()[before:] if write not in ONCE]
+    assert len(writes) <= 4, writes
 
 
 def test_a_restart_writes_nothing(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:

@@ -293,8 +293,10 @@ class Agent:
 
         A process that does not end leaves this pod no other round.
         """
-        self.pod.phase = "Stopping"
         self.stopping = time.monotonic()
+        if self.is_over and self.pod.phase == "Waiting" and not (self.member.cause or self.terminated_by):
+            return None  # nothing of that round has started here
+        self.pod.phase = "Stopping"
         cause = self.pod.complete(cause)
         self.round.watch.poll()
         self.look()
@@ -310,7 +312,7 @@ class Agent:
             self.member.current.stuck = f"Pod {self.launch.pod} does not end: {unkillable}"
             self.member.report("Stopping")
         # Rank 0's agent may be what is missing: then there is nobody to agree with.
-        alone = cause["reason"] in ("PeerLost", "PeersMissing", "HostNotResolved")
+        alone = cause["reason"] in ("PeerLost", "PeersMissing", "HostNotResolved") and not self.is_over
         begun = time.monotonic()
         while not (self.member.cause or self.member.finished or self.member.refused or alone):
             if time.monotonic() - begun > self.patience():

@@ -13,6 +13,7 @@ from dso_address import MOST, canonical, name_addresses, owners
 from dso_checkpoint import Checkpoints
 from dso_hubround import HubRound
 from dso_launch import PROTOCOL, Cause, LaunchDocument
+from dso_lost import LostPods
 from dso_policy import judge
 from dso_restarts import Restarts
 
@@ -23,11 +24,12 @@ BARRIER_SECONDS = 60.0  # in which every pod tells that its ranks have ended
 class Peer:
     """A pod of the gang, as its last heartbeat describes it."""
 
-    __slots__ = ("addresses", "informed", "node", "pod", "seen", "uid")
+    __slots__ = ("addresses", "informed", "node", "pod", "replacement", "seen", "since", "uid")
 
-    def __init__(self, uid: str, pod: str, node: str) -> None:
-        self.uid, self.pod, self.node = uid, pod, node
-        self.seen = 0.0
+    def __init__(self, body: dict[str, Any], now: float) -> None:
+        self.uid, self.pod, self.node = body["podUid"], body["pod"], body["node"]
+        self.replacement: int = body["replacement"]  # its number; 0 for a pod that the attempt began with
+        self.since = self.seen = now
         self.informed = False  # it knows how the round ends
         self.addresses: list[str] = []
 
@@ -40,6 +42,7 @@ class Hub:
         self.peers: dict[int, Peer] = {}
         self.round = HubRound(launch, launch.round, self.name_peers)
         self.restarts = Restarts(launch)
+        self.lost = LostPods(launch)
         self.cause: Cause | None = None  # why the attempt ends
         self.checkpoints: Checkpoints | None = None
         self.next_check = 0.0
@@ -67,10 +70,18 @@ class Hub:
         refusal = self._refusal(body)
         if refusal:
             return 409, {"refused": refusal}
+        if body["podUid"] in self.lost.causes:
+            self.lost.heard(body["podUid"], now)
+            return 200, self.reply(body)
         index = body["index"]
         peer = self.peers.get(index)
+        if peer and peer.uid != body["podUid"] and self.has_opened:
+            self._take_as_lost(index, peer, body["pod"], now)
+            if self.decided:
+                return 200, self.reply(body)
         if peer is None or peer.uid != body["podUid"]:
-            peer = self.peers[index] = Peer(body["podUid"], body["pod"], body["node"])
+            peer = self.peers[index] = Peer(body, now)
+            self.lost.replaced(index, body["fenced"])
         peer.seen = now
         peer.addresses = [each for each in body["addresses"][:MOST] if isinstance(each, str)]
         if body["round"] == self.round.number:
@@ -79,7 +90,7 @@ class Hub:
         elif body["stuck"] and not (self.round.opened or self.decided):
             self._give_up(body["stuck"])
         self._advance(now)
-        return 200, self.reply()
+        return 200, self.reply(body)
 
     def _refusal(self, body: dict[str, Any]) -> str:
         launch, index = self.launch, body["index"]
@@ -90,10 +101,24 @@ class Hub:
             return f"attempt {body['attempt']} of job uid {body['uid']}; here is {here}"
         if not 0 <= index < launch.nodes:
             return f"index {index} of {launch.nodes} nodes"
-        peer = self.peers.get(index)
-        if self.has_opened and peer and peer.uid != body["podUid"]:
+        if body["podUid"] in self.lost.causes:
+            return ""
+        peer, lost = self.peers.get(index), self.lost.awaited.get(index)
+        if self.has_opened and peer and peer.uid != body["podUid"] and body["replacement"] <= peer.replacement:
             return f"the ranks run, with pod {peer.pod} uid {peer.uid} as index {index}"
+        if lost and body["replacement"] < lost.replacement:
+            return f"index {index} was pod {lost.pod} uid {lost.uid}, which came later"
         return ""
+
+    def _take_as_lost(self, index: int, peer: Peer, successor: str, now: float) -> None:
+        """The operator has made another pod in the place of this one: it knows that this one is lost."""
+        where = f"pod {peer.pod} (host {self.launch.hosts[index]}) on node {peer.node}"
+        self._lose(index, peer, f"{where} was lost, and pod {successor} takes its place")
+        self._advance(now)
+
+    def _lose(self, index: int, peer: Peer, text: str) -> None:
+        """The round, or what is to become one, ends for want of this pod."""
+        self.round.conclude({**self.launch.cause("PeerLost", text, index), "pod": peer.pod, "node": peer.node})
 
     def note_refusal(self, host: str, why: str, now: float) -> None:
         """Who calls is known by its address alone, of which the operator knows whose it is."""
@@ -103,13 +128,13 @@ class Hub:
     def refused(self, now: float) -> dict[str, str]:
         return {host: why for host, (why, at) in dict(self.refusals).items() if now - at < REFUSED_SECONDS}
 
-    def reply(self) -> dict[str, Any]:
+    def reply(self, body: dict[str, Any]) -> dict[str, Any]:
         return {
             "round": self.round.number,
             "opened": self.round.opened,
             "finished": self.round.finished,
             "over": self.restarts.pending_cause,
-            "cause": self.cause,
+            "cause": self.lost.causes.get(body["podUid"], self.cause),
             "rounds": self.restarts.summary(),
             "stepped": self.round.stepped,
             "asks": self.round.asks,
@@ -121,7 +146,7 @@ class Hub:
     def sent(self, body: dict[str, Any], reply: dict[str, Any]) -> None:
         """A member has its reply: rank 0's agent may end once all have the last one."""
         peer = self.peers.get(body["index"])
-        if peer and (reply["cause"] or reply["finished"]):
+        if peer and peer.uid == body["podUid"] and (reply["cause"] or reply["finished"]):
             peer.informed = True
 
     def all_informed(self) -> bool:
@@ -129,6 +154,8 @@ class Hub:
 
     def is_news(self, body: dict[str, Any]) -> bool:
         """Whether the answer to this heartbeat would tell the member something that it does not know."""
+        if body["podUid"] in self.lost.causes:
+            return True
         if self.round.asks and body["round"] == self.round.number and body["ranks"] is None:
             return True
         number, opened = self.round.number, self.round.opened
@@ -151,6 +178,9 @@ class Hub:
         if self.has_opened:
             self._check_silent(now)
             self._check_late(now)
+            late = self.lost.late(now)
+            if late:
+                self._end_without(late)
         elif now > self.deadline:
             self.round.conclude(self._peers_missing())
         self._advance(now)
@@ -164,7 +194,7 @@ class Hub:
                 current.finish()
             elif current.suspect:
                 current.settle(now)
-            elif not current.opened and len(current.waiting) == self.launch.nodes and now >= self.restarts.begins_at:
+            elif self._may_open(now):
                 self._open(now)
         if current.cause:
             self._judge(current, current.cause, now)
@@ -173,6 +203,11 @@ class Hub:
         """Whether the ranks of all pods that count have ended with 0."""
         done = self.round.done
         return 0 in done if self.launch.head_decides else len(done) == self.launch.nodes
+
+    def _may_open(self, now: float) -> bool:
+        """Whether all pods wait for the round, and no rank of an earlier one is alive anywhere."""
+        complete = not self.round.opened and len(self.round.waiting) == self.launch.nodes
+        return complete and now >= self.restarts.begins_at and self.lost.fenced(now)
 
     def _open(self, now: float) -> None:
         if not self.has_opened:
@@ -184,13 +219,19 @@ class Hub:
     def _judge(self, ended: HubRound, cause: Cause, now: float) -> None:
         """A round has ended: the gang has another one in the same pods, or the attempt ends."""
         seconds = now - (now if ended.opened_at is None else ended.opened_at)
-        verdict = judge(self.restarts.policy, self.restarts.record, cause, ended.stepped, seconds)
+        index = cause["index"]
+        replaceable = index in self.peers and self.lost.may_lose(index)
+        verdict = judge(
+            self.restarts.policy, self.restarts.record, cause, ended.stepped, seconds, replaceable=replaceable
+        )
         if verdict.record is None:
             self.restarts.refused = verdict.words
             self.cause = cause
             return
         detect = now - (now if ended.failed_at is None else ended.failed_at)
         self.restarts.decide(cause, verdict, now, detect, random.uniform(-1, 1))
+        if verdict.replaces:
+            self.lost.lose(index, self.peers.pop(index), cause, now)
         self.round = HubRound(self.launch, ended.number + 1, self.name_peers)
 
     def _give_up(self, stuck: str) -> None:
@@ -204,17 +245,26 @@ class Hub:
             # A member that has finished owes no more signs of life.
             if index not in self.round.done and now - peer.seen > fence:
                 text = f"no sign of life from pod {peer.pod} (host {self.launch.hosts[index]}) on node {peer.node}"
-                cause = self.launch.cause("PeerLost", f"{text} for {fence} s", index)
-                self.round.conclude({**cause, "pod": peer.pod, "node": peer.node})
+                self._lose(index, peer, f"{text} for {fence} s")
                 peer.informed = True  # nobody waits for it: it has ended its ranks itself, or is gone
                 return
 
     def _check_late(self, now: float) -> None:
         """Of processes that do not end a pod tells after some seconds, unless it hangs with them."""
-        if self.restarts.pending and not self.round.cause and now > self.restarts.decided_at + BARRIER_SECONDS:
-            late = sorted(set(self.peers) - self.round.waiting)
-            if late:
-                self._give_up(f"pod {self.peers[late[0]].pod} did not tell within {BARRIER_SECONDS:.0f} s")
+        ended = self.restarts.pending_cause
+        if not ended or self.round.cause:
+            return
+        # Ranks that end for a pod that was told to may save as long as it may.
+        patience = BARRIER_SECONDS + (self.launch.grace if ended["reason"] == "Terminated" else 0)
+        for index, peer in sorted(self.peers.items()):
+            if index not in self.round.waiting and now > max(self.restarts.decided_at, peer.since) + patience:
+                self._give_up(f"pod {peer.pod} did not tell within {patience:.0f} s")
+                return
+
+    def _end_without(self, cause: Cause) -> None:
+        """No other pod has come in the place of one that was lost, by this cause, with which the attempt ends."""
+        self.restarts.refused = f"no pod took the place of {cause['pod']} within {self.launch.replacement_seconds} s"
+        self.cause = cause
 
     def _peers_missing(self) -> Cause:
         missing = self.missing()

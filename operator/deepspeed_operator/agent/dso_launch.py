@@ -63,6 +63,8 @@ class LaunchDocument:
         self.fence: float = document["fenceSeconds"]
         # After which failures the ranks start again in their pods, and how often.
         self.failure_policy: dict[str, Any] = document["failurePolicy"]
+        # How long the others wait for one in the place of a pod that is lost; 0: the attempt ends without it.
+        self.replacement_seconds: float = self.failure_policy["replacementSeconds"]
         self.warm_interpreters = (
             self.launcher == "Ranks"
             and self.kind != "command"
@@ -88,6 +90,9 @@ class LaunchDocument:
         self.pod = environ.get("DEEPSPEED_OPERATOR_POD", f"{self.job}-{self.attempt}-{self.index}")
         self.pod_uid = environ.get("DEEPSPEED_OPERATOR_POD_UID", "")
         self.node = environ.get("DEEPSPEED_OPERATOR_NODE", "")
+        # Which of the attempt's replacements this pod is, 0 for none, and whether the pod before it has ended for sure.
+        self.replacement = int(environ.get("DEEPSPEED_OPERATOR_REPLACEMENT", "0"))
+        self.fenced = environ.get("DEEPSPEED_OPERATOR_FENCED") == "true"
 
     def foreign(self, environ: Mapping[str, str]) -> str:
         """Whose document this is, if it is not this pod's: a node may keep an earlier one of the same name."""

@@ -163,6 +163,8 @@ class Member(threading.Thread):
             "pod": launch.pod,
             "podUid": launch.pod_uid,
             "node": launch.node,
+            "replacement": launch.replacement,
+            "fenced": launch.fenced,
             "addresses": self.own_addresses,
             "wait": wait,
             "knows": [self.round, self.opened],

@@ -30,6 +30,8 @@ OF_THE_PODS = frozenset(
         "WorldMismatch",
     )
 )
+# With these a pod is lost: the others may go on with another one in its place.
+LOSSES = frozenset(("AgentError", "PeerLost", "Terminated"))
 # As many failures of one signature, without an optimizer step between them, show that to start again does not help.
 MOST_ALIKE, MOST_ALIKE_OF_USERS = 3, 2
 JITTER = 0.2
@@ -113,27 +115,43 @@ class Verdict(NamedTuple):
 
     words: str  # which restart it is, or why there is none; empty where none was to be expected
     record: Record | None = None  # with this restart; None: the attempt ends
+    replaces: bool = False  # whether the pod of the cause goes, and another one takes its place
 
 
-def judge(policy: FailurePolicy, record: Record, cause: Cause, stepped: bool | None, seconds: float) -> Verdict:
-    """Judge the end of a round that ran for so many seconds; `stepped` is None where nobody could see a step."""
+def judge(
+    policy: FailurePolicy,
+    record: Record,
+    cause: Cause,
+    stepped: bool | None,
+    seconds: float,
+    *,
+    replaceable: bool = False,
+) -> Verdict:
+    """Judge the end of a round that ran for so many seconds.
+
+    `stepped` is None where nobody could see a step. `replaceable`: another pod may take the place of the cause's.
+    """
     reason = cause["reason"]
-    if reason in OF_THE_PODS or not policy.in_place:
+    lost = replaceable and reason in LOSSES
+    if (reason in OF_THE_PODS and not lost) or not policy.in_place:
         return Verdict("")
     rule = policy.rule(cause)
     if rule.action == "Fail":
         return Verdict("a rule of the failure policy ends the run")
-    if not rule.in_place:
+    if not (rule.in_place or replaceable):
         return Verdict(f"after {reason} the pod is not used again")
     healthy = seconds >= policy.healthy
     progress = healthy if stepped is None else stepped
-    key = key_of(cause)
-    alike = 1 if progress or key != record.key else record.alike + 1
+    # Who ends pods on purpose does it as often as there is reason to, and at whatever node.
+    disrupted = reason == "Terminated"
+    key = record.key if disrupted else key_of(cause)
+    alike = record.alike if disrupted else 1 if progress or key != record.key else record.alike + 1
     most = MOST_ALIKE_OF_USERS if rule.budget == "user" and not progress else MOST_ALIKE
-    if alike >= most:
+    if alike >= most and not disrupted:
         return Verdict(f"the same failure {alike} times in a row, without a step between them")
-    node, infrastructure = cause["node"], rule.budget == "infrastructure"
-    if infrastructure and node and node in record.nodes:
+    node = "" if disrupted or rule.budget != "infrastructure" else cause["node"]
+    again = bool(node) and node in record.nodes
+    if again and not replaceable:
         return Verdict(f"the second failure on node {node}")
     counted = rule.action == "Restart"
     used, limit = record.counts[rule.budget], policy.restarts[rule.budget]
@@ -141,6 +159,7 @@ def judge(policy: FailurePolicy, record: Record, cause: Cause, stepped: bool | N
         return Verdict(f"no restart is left of {limit} ({rule.budget})")
     budget = rule.budget if counted else UNCOUNTED
     counts = {**record.counts, budget: record.counts[budget] + 1}
-    nodes = record.nodes | {node} if infrastructure and node else record.nodes
+    nodes = record.nodes | {node} if node else record.nodes
     words = f"restart {used + 1} of {limit} ({rule.budget})" if counted else "a restart that does not count"
-    return Verdict(words, Record(counts, key, alike, 0 if healthy else record.unhealthy + 1, nodes))
+    after = Record(counts, key, alike, 0 if healthy else record.unhealthy + 1, nodes)
+    return Verdict(words, after, lost or again or not rule.in_place)

@@ -47,7 +47,7 @@ class Service:
 
     def held(self, body: dict[str, Any], late: bool) -> Answer:
         assert self.hub
-        return (200, self.hub.reply()) if late or self.hub.is_news(body) else None
+        return (200, self.hub.reply(body)) if late or self.hub.is_news(body) else None
 
     def sent(self, body: dict[str, Any], answer: Any) -> None:
         if self.hub and "finished" in answer:

@@ -12,6 +12,8 @@ from deepspeed_operator.api.restarts import MAX_NODES, Restarts
 MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
 MAX_ATTEMPTS = 10
 MAX_CAUSE = 1024
+MAX_REPLACEMENTS = 50
+MAX_LOSS = 300
 
 
 def legible(length: int) -> BeforeValidator:
@@ -27,6 +29,7 @@ class Phase(StrEnum):
     STARTING = "Starting"
     REFUSED = "Refused"
     RUNNING = "Running"
+    REPLACING = "Replacing"
     BACKING_OFF = "BackingOff"
     STOPPING = "Stopping"
     SUSPENDED = "Suspended"
@@ -42,13 +45,29 @@ class Obstacle(ApiModel):
     )
 
 
+class Replacement(ApiModel):
+    """A pod that takes the place of one that was lost, while the others of the attempt keep theirs."""
+
+    number: int = Field(ge=1, description="Counts those of the attempt from 1; the pod's name ends in -r and this.")
+    index: int = Field(ge=0, description="The index, and by it the hostname, that it takes over.")
+    time: Timestamp = Field(description="When it was decided upon.")
+    reason: str = Field(max_length=256, description="Why the pod before it was lost, a word for programs.")
+    pod: str = Field(max_length=253, description="The pod before it.")
+    node: str | None = Field(default=None, max_length=253, description="The Kubernetes node that one ran on.")
+    fenced: bool = Field(
+        description="Whether that one was known to have ended. Else the agents wait until its ranks have for sure."
+    )
+    message: Annotated[str, legible(MAX_LOSS)] = Field(max_length=MAX_LOSS, description="The cause in words.")
+
+
 class AttemptStatus(ApiModel):
     """The pods of a run, made together and ended together."""
 
     number: int = Field(description="Grows over all runs of the job, from 1.")
     phase: Phase = Field(
         description="Starting: its pods are made, or wait for something. Refused: the API server refused one of them, "
-        "and none is kept until the next try. Running: all ranks run. BackingOff: it has failed, and another attempt "
+        "and none is kept until the next try. Running: all ranks run. Replacing: pods were lost, and the others wait "
+        "for those that take their places. BackingOff: it has failed, and another attempt "
         "follows at nextTime. Stopping: its pods were told to end. Suspended: "
         "none is left. Ended: it has its result.",
     )
@@ -71,6 +90,11 @@ class AttemptStatus(ApiModel):
     restarts_left: Restarts | None = Field(
         default=None, description="What was left of each budget when the attempt began, for restarts in these pods."
     )
+    replacements: Annotated[list[Replacement], Atomic()] | None = Field(
+        default=None,
+        max_length=MAX_REPLACEMENTS,
+        description="Pods that took the places of lost ones, the newest last. Absent: none.",
+    )
     excluded_nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Atomic()] | None = Field(
         default=None,
         max_length=MAX_NODES,
@@ -82,6 +106,11 @@ class AttemptStatus(ApiModel):
     obstacle: Obstacle | None = Field(
         default=None, description="What keeps it from running. Absent where nothing is known to."
     )
+
+    @property
+    def latest_replacements(self) -> dict[int, Replacement]:
+        """The replacement that is the pod of its index now, by that index."""
+        return {each.index: each for each in self.replacements or ()}
 
 
 class AttemptOutcome(StrEnum):

@@ -15,6 +15,7 @@ MAX_BACKOFF_SECONDS: Final = 300
 # An agent that hears nothing of the others for so long ends its ranks: after it, nothing of a lost pod still writes.
 FENCE_SECONDS: Final = 20
 DEFAULT_FORCE_SECONDS: Final = 30
+DEFAULT_REPLACEMENT_SECONDS: Final = 300
 _Count = Annotated[int, Field(ge=0, le=1000)]
 
 
@@ -112,6 +113,15 @@ class FailurePolicy(ApiModel):
         default=True,
         description="True, the default: where the pods are healthy, the ranks start again in them. False: every "
         "restart is a new attempt with new pods.",
+    )
+    replacement_deadline_seconds: int = Field(
+        default=DEFAULT_REPLACEMENT_SECONDS,
+        ge=0,
+        le=86_400,
+        description="Where one of several pods is lost: how many seconds the others wait, with their GPUs, until the "
+        "ranks run again with another pod in its place; then a new attempt begins. 0: at once. It means nothing "
+        "without restartInPlace, and for launchers other than Ranks. "
+        f"Default: {DEFAULT_REPLACEMENT_SECONDS}",
     )
     warm_interpreters: WarmInterpreters = Field(
         default=WarmInterpreters.OFF,

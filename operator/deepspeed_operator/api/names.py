@@ -24,6 +24,7 @@ LABEL_JOB_NAME: Final = f"{GROUP}/job-name"
 LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_INDEX: Final = f"{GROUP}/index"
+LABEL_REPLACEMENT: Final = f"{GROUP}/replacement"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-digest"
 
 JOB_DIRECTORY: Final = "/etc/deepspeed-operator"
@@ -52,6 +53,8 @@ ENV_POD_UID: Final = "DEEPSPEED_OPERATOR_POD_UID"
 ENV_NODE: Final = "DEEPSPEED_OPERATOR_NODE"
 ENV_JOB_UID: Final = "DEEPSPEED_OPERATOR_JOB_UID"
 ENV_ATTEMPT: Final = "DEEPSPEED_OPERATOR_ATTEMPT"
+ENV_REPLACEMENT: Final = "DEEPSPEED_OPERATOR_REPLACEMENT"
+ENV_FENCED: Final = "DEEPSPEED_OPERATOR_FENCED"
 
 
 def content_name(job: str, uid: str, attempt: int) -> str:
@@ -63,9 +66,13 @@ def content_name(job: str, uid: str, attempt: int) -> str:
     return f"{job}-{attempt}-{uid[:5]}"
 
 
-def pod_name(job: str, attempt: int, index: int) -> str:
-    """Name, and hostname, of the pod with this index in one attempt."""
-    return f"{job}-{attempt}-{index}"
+def pod_name(job: str, attempt: int, index: int, replacement: int = 0) -> str:
+    """Name of the pod with this index in one attempt, and hostname of all that have the index.
+
+    `replacement`: its number among the attempt's replacements; 0 for a pod that the attempt began with.
+    """
+    name = f"{job}-{attempt}-{index}"
+    return f"{name}-r{replacement}" if replacement else name
 
 
 def host_name(job: str, attempt: int, index: int) -> str:

@@ -47,7 +47,10 @@ def _about_run(observed: Observed, installation: Installation) -> Outcome:
     """Decide about a job with a run that was accepted."""
     job, number, nodes = observed.job, observed.attempt.number, observed.run.world.nodes
     name, uid, keeps = job.metadata.name, job.metadata.uid, failed_before(job.status)
-    gang = Gang.of(observed.pods, job=name, uid=uid, attempt=number, nodes=nodes, keeps=keeps)
+    replacements = {index: each.number for index, each in observed.attempt.latest_replacements.items()}
+    gang = Gang.of(
+        observed.pods, job=name, uid=uid, attempt=number, nodes=nodes, keeps=keeps, replacements=replacements
+    )
     return (_judge_next if observed.asks_for_another_run else _advance)(observed, gang, installation)
 
 
@@ -85,7 +88,7 @@ def _advance(observed: Observed, gang: Gang, installation: Installation) -> Outc
 
 def _by_phase(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     match observed.attempt.phase:
-        case Phase.STARTING | Phase.REFUSED | Phase.RUNNING:
+        case Phase.STARTING | Phase.REFUSED | Phase.RUNNING | Phase.REPLACING:
             return continue_attempt(observed, gang, installation)
         case Phase.BACKING_OFF:
             return back_off(observed, gang)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from deepspeed_operator.api.attempt_status import Replacement
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import (
     ANNOTATION_TEMPLATE,
@@ -12,6 +13,7 @@ from deepspeed_operator.api.names import (
     LABEL_INDEX,
     LABEL_INSTANCE,
     LABEL_NAME,
+    LABEL_REPLACEMENT,
     LAUNCH_FILE,
     content_name,
     host_name,
@@ -92,9 +94,11 @@ class Attempt:
         }
 
     def pod(self, index: int) -> Json:
-        """Return the pod with this index."""
-        name = pod_name(self.job.metadata.name, self.attempt, index)
-        trainer = with_index(self._trainer, index)
+        """Return the pod with this index: the one that the attempt began with, or the latest that takes its place."""
+        job, replacement = self.job.metadata.name, self._replacements.get(index)
+        number = replacement.number if replacement is not None else 0
+        name = pod_name(job, self.attempt, index, number)
+        trainer = with_index(self._trainer, index, replacement)
         annotations = {
             DEFAULT_CONTAINER: trainer["name"],
             **annotations_for(self._contributors),
@@ -105,12 +109,17 @@ class Attempt:
             **self._template.labels,
             **{label: value for label, value in self._labels.items() if label not in self._kept_labels},
             LABEL_INDEX: str(index),
+            **({LABEL_REPLACEMENT: str(number)} if number else {}),
         }
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {**child_metadata(self.job, name, labels, keeps_job=True), "annotations": annotations},
-            "spec": {**self._pod_spec, "hostname": name, "containers": place_trainer(self.job.spec, trainer)},
+            "spec": {
+                **self._pod_spec,
+                "hostname": pod_name(job, self.attempt, index),
+                "containers": place_trainer(self.job.spec, trainer),
+            },
         }
 
     def endpoint_slices(self, addresses: Mapping[int, str]) -> list[Json]:
@@ -128,6 +137,11 @@ class Attempt:
     @cached_property
     def _labels(self) -> dict[str, str]:
         return attempt_labels(self.job, self.attempt)
+
+    @cached_property
+    def _replacements(self) -> Mapping[int, Replacement]:
+        known = self.job.status.attempt
+        return known.latest_replacements if known is not None and known.number == self.attempt else {}
 
     @property
     def _excluded_nodes(self) -> Sequence[str]:

@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH, ENV_INDEX, ENV_PREFIX, HOSTFILE, LAUNCH_FILE
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
 from deepspeed_operator.api.untyped import Json, objects_at, present
+from deepspeed_operator.job.failure_rules import policy_of
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.render.attempt import Attempt
@@ -28,7 +30,7 @@ def machine_files(attempt: Attempt, config_path: str) -> dict[str, str]:
     """Return what every agent reads; the configuration will be at `config_path`."""
     job, world, config = attempt.job, attempt.world, attempt.config_text
     document = launch_document(
-        job,
+        _without_replacements(job),
         attempt.attempt,
         world,
         ports=attempt.ports,
@@ -39,6 +41,12 @@ def machine_files(attempt: Attempt, config_path: str) -> dict[str, str]:
         document = json.dumps({**json.loads(document), "environment": {}, "libraryPath": []}, indent=2) + "\n"
     files = {HOSTFILE: hostfile(map(loopback, range(world.nodes)), world), LAUNCH_FILE: document}
     return files if config is None else {**files, CONFIG_FILE: config}
+
+
+def _without_replacements(job: DeepSpeedJob) -> DeepSpeedJob:
+    """Return the job as one whose lost pods nobody replaces: there is no operator."""
+    policy = policy_of(job.spec).model_copy(update={"replacement_deadline_seconds": 0})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"failure_policy": policy})})
 
 
 def variables(attempt: Attempt) -> tuple[dict[str, str], list[str]]:

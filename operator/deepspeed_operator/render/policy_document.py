@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 from deepspeed_operator.api.failure_policy import MAX_BACKOFF_SECONDS
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.restarts import RepeatedFailure, Restarts
+from deepspeed_operator.api.spec import Launcher
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.failure_rules import Budget, Rule, budgets_of, policy_of, rules_of
 
@@ -26,6 +27,7 @@ def failure_policy(job: DeepSpeedJob, attempt: int) -> Json:
         left, repeated = known.model_dump(include=set(Budget)), status.run.repeated or repeated
     return {
         "restartInPlace": policy.restart_in_place,
+        "replacementSeconds": replacement_seconds(job),
         "warmInterpreters": policy.warm_interpreters.value,
         "restarts": left,
         "repeated": {"key": repeated.key, "count": repeated.count},
@@ -36,6 +38,13 @@ def failure_policy(job: DeepSpeedJob, attempt: int) -> Json:
         },
         "rules": [_rule(each) for each in rules_of(job.spec)],
     }
+
+
+def replacement_seconds(job: DeepSpeedJob) -> int:
+    """Return how long pods of a gang wait for one in the place of a lost one; 0: the attempt ends without it."""
+    policy = policy_of(job.spec)
+    replaces = policy.restart_in_place and job.spec.training.launcher is Launcher.RANKS and job.spec.nodes > 1
+    return policy.replacement_deadline_seconds if replaces else 0
 
 
 def _rule(rule: Rule) -> Json:

@@ -2,16 +2,19 @@
 
 from typing import Final
 
+from deepspeed_operator.api.attempt_status import Replacement
 from deepspeed_operator.api.names import (
     AGENT,
     CONFIG_FILE,
     CONFIG_PATH,
     ENV_ATTEMPT,
+    ENV_FENCED,
     ENV_INDEX,
     ENV_JOB_UID,
     ENV_NODE,
     ENV_POD,
     ENV_POD_UID,
+    ENV_REPLACEMENT,
     FILES_DIRECTORY,
     JOB_DIRECTORY,
     LABEL_ATTEMPT,
@@ -72,9 +75,15 @@ def trainer_container(
     return container
 
 
-def with_index(container: Json, index: int) -> Json:
-    """Return the trainer container of the pod with this index; its presence is how we find the trainer in a pod."""
-    return {**container, "env": [*container["env"], {"name": ENV_INDEX, "value": str(index)}]}
+def with_index(container: Json, index: int, replacement: Replacement | None = None) -> Json:
+    """Return the trainer container of the pod with this index, which is how we find the trainer in a pod.
+
+    `replacement`: which one it is; None for a pod that the attempt began with.
+    """
+    env = {ENV_INDEX: str(index)}
+    if replacement is not None:
+        env |= {ENV_REPLACEMENT: str(replacement.number), ENV_FENCED: str(replacement.fenced).lower()}
+    return {**container, "env": [*container["env"], *({"name": name, "value": env[name]} for name in env)]}
 
 
 def _downward_variables() -> list[Json]:

@@ -39,6 +39,7 @@ def failure_policy(**fields: Any) -> dict[str, Any]:
     return {
         "restartInPlace": True,
         "warmInterpreters": "Off",
+        "replacementSeconds": 0,
         "restarts": {"user": 3, "infrastructure": 20},
         "repeated": {"key": None, "count": 0},
         "backoff": {"baseSeconds": 0, "maxSeconds": 300, "healthySeconds": 600},

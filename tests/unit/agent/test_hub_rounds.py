@@ -32,6 +32,8 @@ def tell(gang: Any, index: int, number: int, phase: str, now: float, **more: Any
         "podUid": f"uid-{index}",
         "node": f"node{index}",
         "addresses": [],
+        "replacement": 0,
+        "fenced": False,
     }
     news = dict.fromkeys(("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks"))
     body: dict[str, Any] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "index": index, **pod, **news}

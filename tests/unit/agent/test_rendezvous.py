@@ -143,6 +143,8 @@ def heartbeat(index: int, phase: str = "Waiting", **more: Any) -> dict[str, Any]
         "podUid": f"uid-{index}",
         "node": f"node{index}",
         "addresses": [],
+        "replacement": 0,
+        "fenced": False,
     }
     attempt: dict[str, Any] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "index": index, **pod}
     news = dict.fromkeys(("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks"))
@@ -256,7 +258,7 @@ def test_rank_0_waits_until_the_result_is_sent_and_not_just_decided() -> None:
     assert gang.round.finished
     assert not gang.all_informed()
     gang.sent(*replies[1])
-    gang.sent(heartbeat(0, "Finished"), gang.reply())
+    gang.sent(heartbeat(0, "Finished"), gang.reply(heartbeat(0, "Finished")))
     assert gang.all_informed()
 
 

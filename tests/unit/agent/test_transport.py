@@ -106,6 +106,7 @@ def test_a_report_that_no_agent_makes_is_not_taken(gang: Make, report: Any) -> N
     first = made.start(0)
     first.wait_for(lambda: first.ask("/livez") == 200)
     pod: dict[str, Any] = {"index": 1, "pod": "p", "podUid": "u", "node": "n", "addresses": []}
+    pod |= {"replacement": 0, "fenced": False}
     heartbeat: dict[str, Any] = {
         "protocol": 3,
         "uid": "job-uid",

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 
 from deepspeed_operator.api.attempt_status import AttemptStatus
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Condition, ConditionType, Run, State
 from deepspeed_operator.job.accelerators import NVIDIA_GPU
@@ -180,7 +181,9 @@ class Simulation:
         return self.job.status.attempt
 
     def pod(self, index: int, attempt: int | None = None) -> PodView:
-        return self.pods[f"pretrain-{attempt or self.attempt.number}-{index}"]
+        replacement = self.attempt.latest_replacements.get(index) if attempt is None else None
+        number = replacement.number if replacement is not None else 0
+        return self.pods[pod_name("pretrain", attempt or self.attempt.number, index, number)]
 
     def change(self, index: int, **fields: Any) -> None:
         pod = self.pod(index)

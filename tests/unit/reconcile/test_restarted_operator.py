@@ -71,6 +71,22 @@ def suspended_between_attempts(simulation: Simulation) -> bool:
     return simulation.attempt.phase is not Phase.SUSPENDED
 
 
+def replaced_then_done(simulation: Simulation) -> bool:
+    """Do what comes next in the life of a job one of whose pods is preempted, and then the one in its place."""
+    if kubelets(simulation):
+        return True
+    if simulation.attempt.phase is not Phase.RUNNING:
+        return False
+    if len(simulation.attempt.replacements or ()) == 2:
+        for index in (0, 1):
+            simulation.end(index)
+        return True
+    gone = {"deleted_at": simulation.now, "grace_ends": simulation.now + GRACE}
+    simulation.change(1, disruption="PreemptionByScheduler", **gone)
+    simulation.end(1, 143, agent_says(1, None, None, "Terminated"))
+    return True
+
+
 def live(simulation: Simulation, story: Callable[[Simulation], bool]) -> Simulation:
     for _ in range(40):
         simulation.settle()
@@ -89,16 +105,22 @@ def result(simulation: Simulation) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("story", [preempted_then_done, suspended_between_attempts])
-def test_every_write_may_be_the_last_of_an_operator(story: Callable[[Simulation], bool]) -> None:
-    undisturbed = live(Simulation(job(failurePolicy={})), story)
+@pytest.mark.parametrize(
+    ("story", "seconds", "least"),
+    [(preempted_then_done, 0, 13), (suspended_between_attempts, 0, 13), (replaced_then_done, 300, 12)],
+)
+def test_every_write_may_be_the_last_of_an_operator(
+    story: Callable[[Simulation], bool], seconds: int, least: int
+) -> None:
+    policy = {"replacementDeadlineSeconds": seconds}
+    undisturbed = live(Simulation(job(failurePolicy=policy)), story)
     expected, count = result(undisturbed), len(undisturbed.writes)
-    assert count > 12
+    assert count >= least
     assert undisturbed.job.status.state is State.COMPLETE
     told = [event.reason for event in undisturbed.events]
     assert ("Suspended" in told) is (story is suspended_between_attempts)
     for last in range(1, count + 1):
-        first = Simulation(job(failurePolicy={}), writes=Writes(last))
+        first = Simulation(job(failurePolicy=policy), writes=Writes(last))
         with pytest.raises(EndedError):
             live(first, story)
         then = Simulation(first.job, first.now, pods=first.pods, objects=first.objects, config_maps=first.config_maps)

@@ -84,7 +84,7 @@ def test_a_preempted_pod_costs_an_attempt_and_not_the_run() -> None:
 
 
 def test_a_new_attempt_is_recorded_before_anything_of_the_old_one_goes() -> None:
-    simulation = running()
+    simulation = running(replacementDeadlineSeconds=0)
     simulation.end(1, 1, agent_says(1, None, None, "PeerLost"))
     simulation.wait(12)
     simulation.writes.clear()
@@ -173,7 +173,7 @@ def test_infrastructure_restarts_are_counted_for_24_hours() -> None:
 
 
 def test_suspending_between_attempts_holds_no_pods_and_keeps_the_counts() -> None:
-    simulation = running()
+    simulation = running(replacementDeadlineSeconds=0)
     simulation.end(1, 1, agent_says(1, None, None, "PeerLost"))
     simulation.wait(12)
     simulation.settle()

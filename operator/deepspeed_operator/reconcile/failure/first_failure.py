@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from signal import Signals
 from typing import Final
 
-from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.reconcile.observe.gang import Gang
@@ -62,6 +61,14 @@ def failed_since(gang: Gang) -> datetime:
     return min(pod.since for pod in gang.failed)
 
 
+def loss_of(gang: Gang, index: int) -> Failure:
+    """Return why the pod with this index has ended or is gone, as far as it and its node tell."""
+    pod = gang.pods.get(index) or gang.lost.get(index)
+    if pod is None:
+        return _deleted(gang.name_of(index), None)
+    return _with_devices(_cause(gang, pod, pod.since).failure, pod)
+
+
 def of_a_stuck_pod(gang: Gang, said: AgentMessage) -> Failure:
     """Return the failure of a gang whose first pod tells it itself, since it cannot end."""
     return _as_said(gang, gang.pods[0], said)
@@ -102,18 +109,20 @@ def _cause(gang: Gang, pod: PodView, at: datetime) -> Cause:
 
 
 def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
-    origin = gang.pods.get(said.index, pod) if said.index is not None else pod
-    name, node = origin.name, origin.node
-    if said.index is not None and said.index not in gang.pods:  # it is gone by now, and only its peers tell of it
-        name, node = pod_name(gang.job, gang.attempt, said.index), said.node
+    origin = _origin(gang, pod, said)
+    if origin is not None:
+        name, node = origin.name, origin.node
+    else:
+        name, node = said.pod or gang.name_of(said.index or 0), said.node
         if said.reason == Reason.TERMINATED:
             return _deleted(name, node)
     who = f"rank {said.rank} in {_place(name, node)}" if said.rank is not None else _place(name, node)
     summary = f"{who} {ending(said)}"
     summary = f"{sentence(summary)} {said.stuck}" if said.stuck else summary
     tail = said.tail
-    if origin is not pod and origin.termination is not None:  # the origin has the failed rank's own log
-        own = agent_message(origin.termination.message)
+    of_origin = origin.termination if origin is not None and origin is not pod else None
+    if of_origin is not None:  # it has the failed rank's own log
+        own = agent_message(of_origin.message)
         tail = own.tail if own is not None and own.tail else tail
     return Failure(
         reason=said.reason,
@@ -124,6 +133,15 @@ def _as_said(gang: Gang, pod: PodView, said: AgentMessage) -> Failure:
         signal=said.signal,
         message=f"{summary}\n{tail}" if tail.strip() else summary,
     )
+
+
+def _origin(gang: Gang, pod: PodView, said: AgentMessage) -> PodView | None:
+    """Return the pod that the words of `pod` are about; None if it is gone or replaced."""
+    if said.index is None:
+        return pod
+    origin = gang.pods.get(said.index)
+    replaced = said.index in gang.replacements and said.pod is not None
+    return None if origin is not None and replaced and said.pod != origin.name else origin
 
 
 def _silent(pod: PodView, said: AgentMessage | None) -> Failure:

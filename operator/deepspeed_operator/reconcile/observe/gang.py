@@ -1,7 +1,7 @@
 """The pods of a job, sorted once into those of the current attempt and all others."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.status import Workers
@@ -17,34 +17,45 @@ class Gang:
     attempt: int
     nodes: int
     pods: dict[int, PodView]
-    stale: tuple[PodView, ...]  # ours, of another attempt or index: to be deleted on sight
-    kept: tuple[PodView, ...]  # of the attempt before, which has failed, and ended: their logs say why
+    stale: tuple[PodView, ...]  # ours, of another attempt or index, or replaced: to be deleted on sight
+    kept: tuple[PodView, ...]  # ended, replaced or of the attempt before, which has failed: their logs say why
     lost: dict[int, PodView]  # of the attempt, gone without success: how they were last seen
     foreign: tuple[PodView, ...]  # of an earlier job of the same name, or copies that somebody made, such as to debug
+    replacements: Mapping[int, int] = field(default_factory=dict[int, int])  # by index, the number of its pod
 
     @classmethod
     def of(
-        cls, pods: tuple[PodView, ...], *, job: str, uid: str, attempt: int, nodes: int, keeps: int | None = None
+        cls,
+        pods: tuple[PodView, ...],
+        *,
+        job: str,
+        uid: str,
+        attempt: int,
+        nodes: int,
+        keeps: int | None = None,
+        replacements: Mapping[int, int] | None = None,
     ) -> "Gang":
-        """Sort the pods by what they are to the current attempt; `keeps` is the number of one whose pods stay, ended.
+        """Sort the pods by what they are to the current attempt.
 
-        None keeps none.
+        `keeps` is the number of an attempt whose pods stay, ended; None keeps none. `replacements`: by index, the
+        number of the pod that has taken the place of a lost one; None where none has.
         """
+        numbers = replacements or {}
         current: dict[int, PodView] = {}
         lost: dict[int, PodView] = {}
         stale: list[PodView] = []
         kept: list[PodView] = []
         foreign: list[PodView] = []
         for pod in pods:
-            if pod.job_uid != uid or pod.name != pod_name(job, pod.attempt, pod.index):
+            if pod.job_uid != uid or pod.name != pod_name(job, pod.attempt, pod.index, pod.replacement):
                 foreign.append(pod)
-            elif pod.attempt != attempt or pod.index >= nodes:
-                (kept if pod.attempt == keeps and pod.released else stale).append(pod)
+            elif pod.attempt != attempt or pod.index >= nodes or pod.replacement != numbers.get(pod.index, 0):
+                (kept if pod.attempt in {keeps, attempt} and pod.released else stale).append(pod)
             elif pod.gone and not pod.succeeded:
                 lost[pod.index] = pod
             else:
                 current[pod.index] = pod
-        return cls(job, attempt, nodes, current, tuple(stale), tuple(kept), lost, tuple(foreign))
+        return cls(job, attempt, nodes, current, tuple(stale), tuple(kept), lost, tuple(foreign), numbers)
 
     @property
     def old_pods_that_may_write(self) -> tuple[PodView, ...]:
@@ -70,7 +81,11 @@ class Gang:
 
     @property
     def missing_names(self) -> tuple[str, ...]:
-        return tuple(pod_name(self.job, self.attempt, index) for index in self.missing)
+        return tuple(map(self.name_of, self.missing))
+
+    def name_of(self, index: int) -> str:
+        """Return the name of the pod with this index, whether it is there or not."""
+        return pod_name(self.job, self.attempt, index, self.replacements.get(index, 0))
 
     @property
     def completed(self) -> tuple[PodView, ...]:
@@ -110,6 +125,10 @@ class Gang:
             succeeded=sum(pod.succeeded for pod in pods),
             failed=sum(pod.failed for pod in pods),
         )
+
+    @property
+    def all_addressed(self) -> bool:
+        return len(self.pods) == self.nodes and all(pod.address for pod in self.pods.values())
 
     @property
     def addresses(self) -> dict[int, str]:

@@ -30,6 +30,7 @@ class AgentMessage(ApiModel):
     rank: _Number | None = None
     exit_code: _Number | None = None
     signal: _Number | None = None
+    pod: str | None = Field(default=None, max_length=253)
     node: str | None = Field(default=None, max_length=253)
     signature: str = Field(default="", max_length=1000)
     killed_after_seconds: _Number | None = None  # the pod's ranks had so much grace, and needed more

@@ -14,6 +14,7 @@ from deepspeed_operator.api.names import (
     LABEL_INDEX,
     LABEL_JOB_NAME,
     LABEL_JOB_UID,
+    LABEL_REPLACEMENT,
 )
 
 # Kueue and others take it away when it is the pod's turn.
@@ -80,6 +81,7 @@ class PodView:
     node_selector: tuple[tuple[str, str], ...] = ()
     unhealthy: tuple[str, ...] = ()  # devices of the trainer that its node reports as unhealthy
     gone: bool = False  # deleted; what it was last like is kept
+    replacement: int = 0  # its number among the attempt's; 0 for a pod that the attempt began with
 
     @property
     def finished(self) -> bool:
@@ -152,6 +154,7 @@ def pod_view(pod: Mapping[str, Any], now: datetime) -> PodView:
         job_uid=labels[LABEL_JOB_UID],
         attempt=int(labels[LABEL_ATTEMPT]),
         index=int(labels[LABEL_INDEX]),
+        replacement=int(labels.get(LABEL_REPLACEMENT, 0)),
         template=metadata.get("annotations", {}).get(ANNOTATION_TEMPLATE),
         node=spec.get("nodeName"),
         address=status.get("podIP"),

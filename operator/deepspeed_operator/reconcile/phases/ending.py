@@ -55,7 +55,8 @@ def _begin_again(observed: Observed, gang: Gang, draft: StatusDraft, following: 
     begins = timestamp(following.not_before)
     draft.workers, draft.progress = gang.workers, observed_progress(observed, gang)
     draft.close_attempt(AttemptOutcome.FAILED, now, failure)
-    if failure.node is not None and points_at_node(failure.reason):
+    replaced = {each.pod for each in observed.attempt.replacements or ()}  # whose nodes are blamed already
+    if failure.node is not None and points_at_node(failure.reason) and failure.pod not in replaced:
         draft.blame(failure.node, observed.now)
     draft.count_restart(following.budget, following.repeated, observed.now)
     seconds = round((moment(begins) - moment(now)).total_seconds())

@@ -16,8 +16,10 @@ from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
 from deepspeed_operator.reconcile.phases.ending import end_attempt, fail_run
 from deepspeed_operator.reconcile.phases.half_placed import giving_back, look_again
+from deepspeed_operator.reconcile.phases.lost_members import lost_members
 from deepspeed_operator.reconcile.phases.lost_nodes import Losses
 from deepspeed_operator.reconcile.phases.removal import delete
+from deepspeed_operator.reconcile.phases.replacing import as_recorded, replace_lost, replacing
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
     admitted_since,
@@ -42,14 +44,19 @@ from deepspeed_operator.reconcile.runtime.observed_transport import report_trans
 
 def continue_attempt(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     """Decide about the current attempt of an accepted run. A result wins over everything else."""
-    given_back, end = _given_back(observed, gang), attempt_end(observed, gang)
-    if isinstance(end, Succeeded) or (end is not None and not given_back):
+    end = attempt_end(observed, gang)
+    if isinstance(end, Succeeded):
         return end_attempt(observed, gang, end)
-    if given_back:
+    if _given_back(observed, gang):
         until = deadline(observed, gang)
         if until is not None and observed.now >= until:
             return end_attempt(observed, gang, not_running_in_time(observed, gang))
         return keep_status(observed, *delete((*gang.pods.values(), *gang.stale)), check_at=until)
+    replaced = lost_members(observed, gang)
+    if replaced:
+        return replace_lost(observed, gang, replaced)
+    if end is not None:
+        return end_attempt(observed, gang, as_recorded(observed, end))
     known_at = settles_at(gang)
     if known_at is not None:
         return keep_status(observed, *delete(gang.stale), check_at=known_at)
@@ -57,14 +64,19 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
         draft = StatusDraft.of(observed.job.status, counted=gang.workers)
         draft.enter(Phase.STOPPING)
         return report(observed, draft, check_at=observed.now)
+    return _go_on(observed, gang, installation)
+
+
+def _go_on(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+    """Decide about an attempt that nothing has ended yet but the loss of a node, or time."""
     losses, now = Losses(observed), observed.now
     lost = [pod for pod in gang.pods.values() if (at := losses.given_up_at(pod)) is not None and at <= now]
     if lost:
-        return end_attempt(observed, gang, Failed(ended_by(lost[0])))
+        return end_attempt(observed, gang, as_recorded(observed, Failed(ended_by(lost[0]))))
     until = active_deadline(observed)
     if until is not None and observed.now >= until:
         return fail_run(observed, gang, deadline_exceeded(observed))
-    advance = _running if observed.attempt.phase is Phase.RUNNING else _starting
+    advance = {Phase.RUNNING: _running, Phase.REPLACING: replacing}.get(observed.attempt.phase, _starting)
     return advance(observed, gang, installation).no_later_than(until)
 
 

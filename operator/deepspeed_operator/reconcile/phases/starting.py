@@ -138,11 +138,17 @@ def consult_agent(observed: Observed, gang: Gang, *, early: bool = False) -> Non
     That is while pods are slow to start (`early`: its answer will be another one when all ranks run), before the
     attempt is said to run, and now and then.
     """
-    due, first = agent_due(observed, gang), gang.pods.get(0)
-    if due is None or due > observed.now or first is None or first.address is None:
-        return
-    port = ports(observed.job.metadata.uid, gang.attempt).agent
-    raise Unanswered(ReadAgent(gang.attempt, first.address, port, early))
+    due = agent_due(observed, gang)
+    if due is not None and due <= observed.now:
+        ask_agent(observed, gang, early=early)
+
+
+def ask_agent(observed: Observed, gang: Gang, *, early: bool = False) -> None:
+    """Raise Unanswered to ask rank 0's agent now, if it has an address; `early` as in consult_agent."""
+    first = gang.pods.get(0)
+    if first is not None and first.address is not None:
+        port = ports(observed.job.metadata.uid, gang.attempt).agent
+        raise Unanswered(ReadAgent(gang.attempt, first.address, port, early))
 
 
 def agent_due(observed: Observed, gang: Gang) -> datetime | None:

@@ -13,6 +13,7 @@ from deepspeed_operator.api.attempt_status import (
     EndedAttempt,
     Obstacle,
     Phase,
+    Replacement,
 )
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.finding import Code
@@ -104,6 +105,15 @@ class StatusDraft:
         """Say that the current attempt, which has failed, is followed by another one at this time."""
         self.enter(Phase.BACKING_OFF, why)
         self._change_attempt(next_time=until)
+
+    def replace_pods(self, replacements: Sequence[Replacement]) -> None:
+        """Say that these pods, too, take the places of lost ones."""
+        assert self.attempt is not None, "an attempt is recorded before it loses pods"
+        self._change_attempt(replacements=[*(self.attempt.replacements or ()), *replacements])
+
+    def exclude_nodes(self, nodes: Sequence[str]) -> None:
+        """Say which nodes further pods of the attempt keep off."""
+        self._change_attempt(excluded_nodes=list(nodes) or None)
 
     def count_rounds(self, rounds: Rounds, now: datetime) -> bool:
         """Count the restarts in place that an agent tells of; return whether there are more than were known."""

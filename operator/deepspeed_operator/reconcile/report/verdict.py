@@ -28,8 +28,8 @@ def verdict_on(job: DeepSpeedJob, run: Run, attempt: AttemptStatus, failure: Fai
             where = f"kubectl logs {job.metadata.name}-{attempt.number}-0 shows rank 0"
             words = f"{_ranks(run.world.size)} run{'s' * (run.world.size == 1)} in {_pods(run.world.nodes)}; {where}."
             return Verdict(State.RUNNING, Reason.RUNNING, words)
-        case Phase.BACKING_OFF:
-            assert attempt.obstacle is not None, "why another attempt follows is recorded with the phase"
+        case Phase.BACKING_OFF | Phase.REPLACING:
+            assert attempt.obstacle is not None, "why ranks are to start again is recorded with the phase"
             return Verdict(State.RESTARTING, attempt.obstacle.reason, attempt.obstacle.message)
         case Phase.STOPPING:
             words = "spec.suspend is true: the pods end. Set it to false for a new attempt."

@@ -74,7 +74,7 @@ def test_the_only_pod_of_a_job_is_let_go_only_if_the_job_says_so(seconds: int | 
 
 
 def test_a_pod_whose_node_has_lost_the_api_server_alone_is_not_let_go_before_its_peers_have_ended() -> None:
-    simulation = Simulation(job(failurePolicy={})).train()
+    simulation = Simulation(job(failurePolicy={"replacementDeadlineSeconds": 0})).train()
     lose(simulation, 1)
     simulation.wait(31)
     simulation.settle()
