@@ -36,26 +36,28 @@ def test_a_killed_rank_starts_again_in_its_pod(namespace: Namespace, plain: str)
     assert "started again in their pods, round 2 of attempt 1" in event["message"]
 
 
+@pytest.mark.parametrize("index", [1, 0])
 def test_another_pod_takes_the_place_of_a_deleted_one_and_the_others_stay(
-    namespace: Namespace, operator: Operator, plain: str
+    namespace: Namespace, operator: Operator, plain: str, index: int
 ) -> None:
-    seen = PodWatch(namespace)
+    """Also where it is rank 0's, which all others have to find by its name."""
+    seen, lost = PodWatch(namespace), f"replaced-1-{index}"
     namespace.apply(ranks("replaced", plain, A_WHILE, nodes=3))
     namespace.running("replaced")
     since = now()
-    namespace.cluster.kubectl("delete", "-n", namespace.name, "pod", "replaced-1-1", "--wait=false")
+    namespace.cluster.kubectl("delete", "-n", namespace.name, "pod", lost, "--wait=false")
     namespace.wait("replaced", lambda job: job.status["state"] == "Restarting", 60)
     job = namespace.completed("replaced")
     report = namespace.report("replaced")
     assert (job.attempt, job.status["restarts"]) == (1, 1), report
     assert job.status["attempt"]["restarts"] == {"user": 0, "infrastructure": 1, "uncounted": 0}, report
     (record,) = job.status["attempt"]["replacements"]
-    assert (record["pod"], record["reason"], record["fenced"]) == ("replaced-1-1", "PodDeleted", True), report
-    assert sorted(seen.created) == [*(f"replaced-1-{index}" for index in (0, 1)), "replaced-1-1-r1", "replaced-1-2"]
+    assert (record["pod"], record["reason"], record["fenced"]) == (lost, "PodDeleted", True), report
+    assert sorted(seen.created) == sorted([*(f"replaced-1-{each}" for each in range(3)), f"{lost}-r1"])
     assert not seen.overlaps
-    assert operator.created(since, namespace.name) == ["pods replaced-1-1-r1"]
+    assert operator.created(since, namespace.name) == [f"pods {lost}-r1"]
     told = [event["message"] for event in warnings(namespace, "replaced")]
-    assert any("Pod replaced-1-1-r1 takes its place" in words for words in told), told
+    assert any(f"Pod {lost}-r1 takes its place" in words for words in told), told
 
 
 def test_a_deleted_pod_costs_an_attempt_and_not_the_run(namespace: Namespace, plain: str) -> None:

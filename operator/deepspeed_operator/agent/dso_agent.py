@@ -233,7 +233,7 @@ class Agent:
             if for_peers:
                 self.check_start(now)
             elif self.hub_is_silent():
-                raise RunFailedError(self.hub_lost())
+                raise RunFailedError(self.member.hub_lost())
 
     def check_start(self, now: float) -> None:
         # Rank 0's agent names who is missing; only a pod that does not reach it speaks for itself.
@@ -243,12 +243,10 @@ class Agent:
             raise RunFailedError(launch.cause(reason, text, 0))
 
     def hub_is_silent(self) -> bool:
-        return bool(self.member.opened) and time.monotonic() - self.member.contact > self.launch.fence
-
-    def hub_lost(self) -> Cause:
-        launch, node = self.launch, self.member.hub_node
-        host = f"pod {launch.pod_of(0)} (host {launch.hosts[0]}) on node {node}"
-        return {**launch.cause("PeerLost", f"no sign of life from {host} for {launch.fence} s", 0), "node": node}
+        # Without ranks, a pod can wait for another hub.
+        waits = self.launch.outlives_hub and self.pod.phase == "Waiting"
+        seconds = self.launch.fence + (self.launch.replacement_seconds if waits else 0)
+        return bool(self.member.opened) and time.monotonic() - self.member.contact > seconds
 
     def next_event(self, timeout: float) -> None:
         try:
@@ -296,6 +294,7 @@ class Agent:
         self.stopping = time.monotonic()
         if self.is_over and self.pod.phase == "Waiting" and not (self.member.cause or self.terminated_by):
             return None  # nothing of that round has started here
+        outlives = self.launch.outlives_hub and self.member.opened and self.pod.phase != "Waiting"
         self.pod.phase = "Stopping"
         cause = self.pod.complete(cause)
         self.round.watch.poll()
@@ -312,7 +311,7 @@ class Agent:
             self.member.current.stuck = f"Pod {self.launch.pod} does not end: {unkillable}"
             self.member.report("Stopping")
         # Rank 0's agent may be what is missing: then there is nobody to agree with.
-        alone = cause["reason"] in ("PeerLost", "PeersMissing", "HostNotResolved") and not self.is_over
+        alone = cause["reason"] in ("PeerLost", "PeersMissing", "HostNotResolved") and not (self.is_over or outlives)
         begun = time.monotonic()
         while not (self.member.cause or self.member.finished or self.member.refused or alone):
             if time.monotonic() - begun > self.patience():
@@ -321,7 +320,7 @@ class Agent:
                 return None
             self.next_event(0.05)
         if not self.member.cause and self.hub_is_silent() and symptom(cause):
-            cause = self.pod.complete(self.hub_lost())  # which it follows from
+            cause = self.pod.complete(self.member.hub_lost())  # which it follows from
         cause = self.member.cause or cause
         if unkillable:
             cause = self.pod.stuck = {**cause, "stuck": self.member.current.stuck}
@@ -333,10 +332,11 @@ class Agent:
         """How long to wait for the hub's word on the end of a round."""
         if self.terminated_by:
             return min(INSIST_SECONDS, 2.0)
-        # As long as the hub counts this pod as alive: it may have another round for it.
-        return (
-            max(INSIST_SECONDS, self.launch.fence) if self.launch.failure_policy["restartInPlace"] else INSIST_SECONDS
-        )
+        if not self.launch.failure_policy["restartInPlace"]:
+            return INSIST_SECONDS
+        # As long as the hub counts this pod as alive: it may have another round for it. So may another hub.
+        more = self.launch.replacement_seconds if self.launch.outlives_hub and self.member.opened else 0
+        return max(INSIST_SECONDS, self.launch.fence) + more
 
     def end_ranks(self, cause: Cause | None) -> str:
         """SIGTERM to the ranks, then SIGKILL to all that they have started; returns in words what even that leaves.

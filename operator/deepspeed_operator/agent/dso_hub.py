@@ -45,6 +45,9 @@ class Hub:
         self.lost = LostPods(launch)
         self.cause: Cause | None = None  # why the attempt ends
         self.checkpoints: Checkpoints | None = None
+        # Its pod took the place of one with a hub: the members bring what that one had told them.
+        self.resumes = launch.replacement > 0
+        self.before: dict[str, Any] = {}  # how the hub before was, as far as its members know
         self.next_check = 0.0
         self.refusals: dict[str, tuple[str, float]] = {}  # by address, why and when
 
@@ -84,6 +87,8 @@ class Hub:
             self.lost.replaced(index, body["fenced"])
         peer.seen = now
         peer.addresses = [each for each in body["addresses"][:MOST] if isinstance(each, str)]
+        if self.resumes:
+            self._resume(body, now)
         if body["round"] == self.round.number:
             self.restarts.slowest_stop = max(self.restarts.slowest_stop, body["stopSeconds"])
             self.round.take(index, body, now)
@@ -120,6 +125,32 @@ class Hub:
         """The round, or what is to become one, ends for want of this pod."""
         self.round.conclude({**self.launch.cause("PeerLost", text, index), "pod": peer.pod, "node": peer.node})
 
+    def _resume(self, body: dict[str, Any], now: float) -> None:
+        """Learn of a member where the hub before this one was."""
+        number, opened = body["knows"]
+        number = max(number, opened + 1) if opened else number
+        if number > self.round.number:
+            self.round = HubRound(self.launch, number, self.name_peers)
+        if body["record"]:
+            self.restarts.resume(body["record"])
+            before, own = self.before or body["record"], body["record"]
+            self.before = (
+                own if (own["number"], bool(own["over"])) >= (before["number"], bool(before["over"])) else before
+            )
+        if body["parted"] is not None and not self.launch.fenced:
+            self.lost.hear_of_the_hub_before(now, body["parted"])
+
+    def _take_over(self, now: float) -> None:
+        """All members are there: the next round is this hub's, as far as the failure policy lets it."""
+        launch, text = self.launch, f"pod {self.launch.pod} takes the place of the one that had rank 0"
+        cause: Cause = self.before["over"] or launch.cause("PeerLost", text, launch.index)
+        restarts = self.restarts
+        verdict = judge(restarts.policy, restarts.record, cause, self.before["stepped"], 0.0, replaceable=True)
+        if verdict.record is None:
+            restarts.refused, self.cause = verdict.words, cause
+        else:
+            restarts.decide(cause, verdict, now, 0.0, random.uniform(-1, 1))
+
     def note_refusal(self, host: str, why: str, now: float) -> None:
         """Who calls is known by its address alone, of which the operator knows whose it is."""
         if canonical(host) in self.refusals or len(self.refusals) < MOST_REFUSED:
@@ -141,12 +172,17 @@ class Hub:
             "resumeFrom": self.checkpoints.resume_from if self.checkpoints else "",
             "registered": len(self.peers),
             "node": self.launch.node,
+            "pod": self.launch.pod,
+            "hub": self.launch.replacement,
+            "record": self.restarts.snapshot(self.round.stepped),
         }
 
     def sent(self, body: dict[str, Any], reply: dict[str, Any]) -> None:
         """A member has its reply: rank 0's agent may end once all have the last one."""
         peer = self.peers.get(body["index"])
-        if peer and peer.uid == body["podUid"] and (reply["cause"] or reply["finished"]):
+        # Where this pod is lost, the others know all when they know that they wait for another hub.
+        leaves = self.launch.index in self.lost.awaited and reply["round"] == self.round.number
+        if peer and peer.uid == body["podUid"] and (reply["cause"] or reply["finished"] or leaves):
             peer.informed = True
 
     def all_informed(self) -> bool:
@@ -181,6 +217,8 @@ class Hub:
             late = self.lost.late(now)
             if late:
                 self._end_without(late)
+            elif self.resumes and self.missing() and now > self.deadline:
+                self.cause = self._peers_missing()
         elif now > self.deadline:
             self.round.conclude(self._peers_missing())
         self._advance(now)
@@ -189,6 +227,8 @@ class Hub:
         current = self.round
         if self.decided:
             return
+        if self.resumes and self.before and not self.missing() and not self.restarts.pending:
+            self._take_over(now)
         if not current.cause:
             if current.opened and self._have_succeeded():
                 current.finish()
@@ -206,20 +246,24 @@ class Hub:
 
     def _may_open(self, now: float) -> bool:
         """Whether all pods wait for the round, and no rank of an earlier one is alive anywhere."""
-        complete = not self.round.opened and len(self.round.waiting) == self.launch.nodes
-        return complete and now >= self.restarts.begins_at and self.lost.fenced(now)
+        if self.decided or self.round.opened or len(self.round.waiting) < self.launch.nodes:
+            return False
+        # Who has fallen silent may have gone over to another hub, while this one slept.
+        here = all(now - peer.seen <= self.launch.fence for peer in self.peers.values())
+        return here and now >= self.restarts.begins_at and self.lost.fenced(now)
 
     def _open(self, now: float) -> None:
         if not self.has_opened:
             for peer in self.peers.values():
                 peer.seen = now
         self.round.opened_at = now
+        self.resumes = False
         self.restarts.opened(self.round.number, now)
 
     def _judge(self, ended: HubRound, cause: Cause, now: float) -> None:
         """A round has ended: the gang has another one in the same pods, or the attempt ends."""
         seconds = now - (now if ended.opened_at is None else ended.opened_at)
-        index = cause["index"]
+        index: int = cause.get("index", -1)  # the agents' own all have one
         replaceable = index in self.peers and self.lost.may_lose(index)
         verdict = judge(
             self.restarts.policy, self.restarts.record, cause, ended.stepped, seconds, replaceable=replaceable

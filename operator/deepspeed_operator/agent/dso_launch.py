@@ -119,6 +119,11 @@ class LaunchDocument:
     def pod_of(self, index: int) -> str:
         return self.pod if index == self.index else f"{self.job}-{self.attempt}-{index}"
 
+    @property
+    def outlives_hub(self) -> bool:
+        """Whether this pod waits for another hub where it loses its own."""
+        return self.replacement_seconds > 0 and self.index != 0
+
     def cause(self, reason: str, signature: str, index: int | None = None, **more: Any) -> dict[str, Any]:
         """Why the gang ends: the object that every pod's termination message carries."""
         index = self.index if index is None else index

@@ -25,11 +25,11 @@ class LostPods:
     def may_lose(self, index: int) -> bool:
         """Whether the gang may go on with another pod in the place of this one.
 
-        Not where it is the hub's own, or where more than half of the pods would be lost: what the others would hold
-        their GPUs for is then the smaller part, and a new attempt takes no longer.
+        Not where more than half of the pods would be lost: what the others would hold their GPUs for is then the
+        smaller part, and a new attempt takes no longer. Where it is the hub's own, another hub goes on.
         """
         enough = 2 * len({*self.awaited, index}) <= self.launch.nodes
-        return self.launch.replacement_seconds > 0 and index != self.launch.index and enough
+        return self.launch.replacement_seconds > 0 and enough
 
     def lose(self, index: int, peer: Peer, cause: Cause, now: float) -> None:
         if not self.awaited:
@@ -49,6 +49,11 @@ class LostPods:
         peer = self.awaited.pop(index, None)
         if peer and fenced:
             self.fences.pop(peer.uid, None)
+
+    def hear_of_the_hub_before(self, now: float, parted: float) -> None:
+        """A member parted so many seconds ago from the hub before this one, which ends its ranks for want of it."""
+        at = now - parted + self.launch.fence + KILLED_WITHIN
+        self.fences[""] = max(at, self.fences.get("", at))
 
     def fenced(self, now: float) -> bool:
         """Whether no rank of a lost pod can write any more."""

@@ -16,6 +16,7 @@ from dso_launch import PROTOCOL, Cause, LaunchDocument
 
 RETRY_SECONDS = 0.5
 INSIST_SECONDS = 5.0
+PATIENT = 2  # failed calls, before the name is resolved anew
 
 
 class RoundReport:
@@ -71,6 +72,11 @@ class Member(threading.Thread):
         self.resume_from = ""  # the checkpoint that the ranks of that round go on from, empty for none
         self.registered = 0
         self.hub_node: str | None = None
+        self.hub_pod = launch.pod_of(0)
+        self.hub = 0  # the number of its pod: that of another one, in the place of a lost one, is greater
+        self.record: dict[str, Any] | None = None  # what another hub needs to go on
+        self.parted: float | None = None  # when the hub before this one answered last
+        self.failed = 0  # calls in a row
         self.contact = float("-inf")
         self.trouble = ("PeersMissing", "rank 0's agent was not called yet")
         self.addresses: list[Any] = []
@@ -93,6 +99,12 @@ class Member(threading.Thread):
         self._tell()
         return self.current
 
+    def hub_lost(self) -> Cause:
+        """Why this pod ends its ranks where rank 0's agent has been silent for too long."""
+        launch, where = self.launch, f"pod {self.hub_pod} (host {self.launch.hosts[0]}) on node {self.hub_node}"
+        cause = launch.cause("PeerLost", f"no sign of life from {where} for {launch.fence} s", 0)
+        return {**cause, "pod": self.hub_pod, "node": self.hub_node}
+
     def _tell(self) -> None:
         threading.Thread(target=self._insist, name="report", daemon=True).start()
 
@@ -108,7 +120,7 @@ class Member(threading.Thread):
         try:
             # An address that answered is kept: with a slow name server rank 0 would take this pod for gone between two
             # calls, and one that is down for a while must not end a training.
-            addresses = self.addresses or resolve(host, launch.agent_port)
+            addresses = self._addresses(host)
             status, answer = post(addresses, "/heartbeat", heartbeat, launch.token, launch.hold + 5)
             if status == 200:
                 self._accept(answer, addresses, begun)
@@ -126,12 +138,29 @@ class Member(threading.Thread):
         else:
             if status == 200:
                 return True
+        self.failed += 1
         if not self.opened:
             self.addresses = []  # another pod may have it by now
         return False
 
+    def _addresses(self, host: str) -> list[Any]:
+        """Of rank 0's agent. Where it does not answer, its pod may be another one; or no name resolves, either."""
+        if self.addresses and self.failed < PATIENT:
+            return self.addresses
+        try:
+            return resolve(host, self.launch.agent_port)
+        except socket.gaierror:
+            if not self.addresses:
+                raise
+            return self.addresses
+
     def _accept(self, answer: dict[str, Any], addresses: list[Any], begun: float) -> None:
-        self.registered, self.hub_node = answer["registered"], answer["node"]
+        if answer["hub"] < self.hub:
+            raise ValueError("it is the pod that another one has taken the place of")
+        if answer["hub"] > self.hub and self.contact > float("-inf"):
+            self.parted = self.contact
+        self.hub, self.record, self.failed = answer["hub"], answer["record"], 0
+        self.registered, self.hub_node, self.hub_pod = answer["registered"], answer["node"], answer["pod"]
         # When it was asked, not when it was read: a pod that was frozen in between must find itself lost.
         self.contact = max(self.contact, begun)
         self.addresses, self.refused = addresses, False
@@ -165,6 +194,8 @@ class Member(threading.Thread):
             "node": launch.node,
             "replacement": launch.replacement,
             "fenced": launch.fenced,
+            "record": self.record,
+            "parted": None if self.parted is None else time.monotonic() - self.parted,
             "addresses": self.own_addresses,
             "wait": wait,
             "knows": [self.round, self.opened],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Mapping
 
 from dso_cause import ending
 from dso_launch import Cause, LaunchDocument
-from dso_policy import UNCOUNTED, FailurePolicy, Verdict, first_record
+from dso_policy import UNCOUNTED, FailurePolicy, Record, Verdict, first_record
 
 SIGNATURE = 200  # characters
+MOST_NODES = 50
 
 
 class Restarts:
@@ -51,6 +52,30 @@ class Restarts:
             f"round {number} begins: {failure(cause)}; {self.pending.words}; {times}{waited}, barrier {others:.1f} s"
         )
         self.pending = self.pending_cause = None
+
+    def snapshot(self, stepped: bool | None) -> dict[str, Any]:
+        """All that another hub needs to go on, should this one be lost. Members keep it."""
+        record = self.record
+        return {
+            "number": self.number,
+            "last": self.last,
+            "counts": record.counts,
+            "key": record.key,
+            "alike": record.alike,
+            "unhealthy": record.unhealthy,
+            "nodes": sorted(record.nodes)[:MOST_NODES],
+            "stepped": stepped,
+            "over": self.pending_cause,
+        }
+
+    def resume(self, snapshot: Mapping[str, Any]) -> None:
+        """Go on from what another hub has counted, if that is more."""
+        counts = snapshot["counts"]
+        if (snapshot["number"], sum(counts.values())) < (self.number, sum(self.record.counts.values())):
+            return
+        self.number, self.last = snapshot["number"], snapshot["last"]
+        nodes = frozenset(snapshot["nodes"])
+        self.record = Record(counts, snapshot["key"], snapshot["alike"], snapshot["unhealthy"], nodes)
 
     def summary(self) -> dict[str, Any]:
         """docs/agent-protocol.md lists it as `rounds`."""

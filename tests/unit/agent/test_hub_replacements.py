@@ -127,8 +127,8 @@ def test_another_pod_that_is_lost_meanwhile_is_waited_for_as_well() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "index"),
-    [({"replacementSeconds": 0}, 1), ({"restartInPlace": False}, 1), ({}, 0)],
-    ids=["no time to wait", "not in place", "the hub's own pod"],
+    [({"replacementSeconds": 0}, 1), ({"restartInPlace": False}, 1), ({"replacementSeconds": 0}, 0)],
+    ids=["no time to wait", "not in place", "no time to wait for another hub"],
 )
 def test_where_no_pod_is_replaced_the_attempt_ends(policy: dict[str, Any], index: int) -> None:
     gang = hub(**policy)
@@ -162,3 +162,107 @@ def test_disruptions_are_no_failures_that_come_again_and_again() -> None:
         after = {"podUid": f"uid-1-{number + 1}", "replacement": number + 1, "fenced": True}
         answer = tell(gang, 1, number + 2, "Waiting", now + 2, **after)
         assert (answer["opened"], answer["rounds"]["infrastructure"]) == (True, number + 1)
+
+
+def members(
+    gang: Any, now: float, number: int, *, knows: list[int], indices: tuple[int, ...] = (1, 2, 3), **more: Any
+) -> None:
+    for index in indices:
+        tell(gang, index, number, "Waiting", now, knows=knows, **more)
+    gang.check(now)
+
+
+def another_hub(*, fenced: bool = True, **policy: Any) -> Any:
+    """That of the pod which took the place of rank 0's."""
+    launch = launch_of(NODES, failurePolicy=failure_policy(**{"replacementSeconds": WAITS, **policy}))
+    launch.replacement, launch.fenced, launch.pod = 1, fenced, "pretrain-1-0-r1"
+    return load("dso_hub").Hub(launch, 0.0)
+
+
+def first_record(gang: Any) -> dict[str, Any]:
+    """What the members of a hub know when it is lost."""
+    return tell(gang, 1, 1, "Running", 2.0)["record"]
+
+
+OWN: dict[str, Any] = {"podUid": "uid-r1", "pod": "pretrain-1-0-r1", "replacement": 1}
+
+
+def test_another_hub_opens_the_next_round_once_all_have_come() -> None:
+    record = first_record(hub())
+    gang = another_hub()
+    tell(gang, 0, 1, "Waiting", 3.0, knows=[1, 0], **OWN)
+    assert not gang.round.opened
+    for index in (1, 2, 3):
+        answer = tell(gang, index, 1, "Running", 4.0, knows=[1, 1], record=record)
+        assert (answer["round"], answer["opened"], answer["hub"]) == (2, False, 1)
+    members(gang, 5.0, 2, knows=[2, 1], record=record)
+    assert not gang.round.opened, "its own ranks are not ready yet"
+    answer = tell(gang, 0, 2, "Waiting", 5.5, knows=[2, 1], **OWN)
+    assert (answer["opened"], answer["rounds"]["number"]) == (True, 2)
+    assert answer["rounds"]["infrastructure"] + answer["rounds"]["user"] == 1
+    assert answer["rounds"]["last"]["reason"] == "PeerLost"
+
+
+def test_the_round_that_the_furthest_member_knows_counts() -> None:
+    record = first_record(hub())
+    gang = another_hub()
+    tell(gang, 0, 1, "Waiting", 3.0, knows=[1, 0], **OWN)
+    tell(gang, 1, 1, "Running", 4.0, knows=[1, 1], record=record)
+    tell(
+        gang,
+        2,
+        3,
+        "Running",
+        4.0,
+        knows=[3, 3],
+        record={**record, "number": 3, "counts": {**record["counts"], "user": 2}},
+    )
+    answer = tell(gang, 3, 3, "Waiting", 4.0, knows=[3, 2], record=record)
+    assert (answer["round"], answer["rounds"]["user"]) == (4, 2)
+
+
+def test_it_waits_until_the_ranks_of_a_pod_that_may_live_have_ended_for_want_of_members() -> None:
+    record = first_record(hub())
+    gang = another_hub(fenced=False)
+    for moment in range(4, 30):
+        parted = float(moment) - 3.0
+        tell(gang, 0, 2, "Waiting", float(moment), knows=[2, 1], **OWN)
+        members(gang, float(moment), 2, knows=[2, 1], record=record, parted=parted)
+        assert gang.round.opened == (moment >= 3 + FENCED_AFTER)
+
+
+def test_a_hub_that_slept_opens_no_round_for_members_that_have_gone_over_to_another() -> None:
+    gang = hub(backoff={"baseSeconds": 10, "maxSeconds": 300, "healthySeconds": 600})
+    for number in (1, 2):
+        tell(gang, 1, number, "Stopping", 2.0 * number, cause=CAUSE)
+        for index in range(NODES):
+            tell(gang, index, number + 1, "Waiting", 2.0 * number + 1)
+    assert not gang.round.opened, "the second restart in a row waits"
+    assert not tell(gang, 0, 3, "Waiting", 60.0)["opened"]
+    gang.check(60.0)
+    assert not gang.round.opened
+
+
+def test_another_hub_is_bound_by_what_is_left_of_the_budget() -> None:
+    policy: dict[str, Any] = {"restarts": {"user": 0, "infrastructure": 0}, "rules": [rule(budget="infrastructure")]}
+    record = first_record(hub(**policy))
+    gang = another_hub(**policy)
+    tell(gang, 0, 1, "Waiting", 3.0, knows=[1, 0], **OWN)
+    for index in (1, 2, 3):
+        answer = tell(gang, index, 1, "Running", 4.0, knows=[1, 1], record=record)
+    assert (answer["cause"]["reason"], gang.restarts.refused) == (
+        "PeerLost",
+        "no restart is left of 0 (infrastructure)",
+    )
+
+
+def test_a_hub_that_leaves_tells_its_members_first() -> None:
+    gang = hub()
+    answer = tell(gang, 0, 1, "Stopping", 2.0, cause={**LOSS, "index": 0, "pod": "pretrain-1-0"})
+    assert answer["cause"]["reason"] == "Terminated"
+    assert not gang.all_informed()
+    for index in (1, 2, 3):
+        body = {"index": index, "podUid": f"uid-{index}"}
+        gang.sent(body, gang.reply(body))
+    assert gang.all_informed()
+    assert gang.cause is None

@@ -35,7 +35,9 @@ def tell(gang: Any, index: int, number: int, phase: str, now: float, **more: Any
         "replacement": 0,
         "fenced": False,
     }
-    news = dict.fromkeys(("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks"))
+    news = dict.fromkeys(
+        ("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks", "record", "parted")
+    )
     body: dict[str, Any] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "index": index, **pod, **news}
     body |= {"round": number, "phase": phase, "knows": [number, number], "stopSeconds": 0.5, **more}
     status, answer = gang.heartbeat(body, now)

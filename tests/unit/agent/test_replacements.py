@@ -78,3 +78,41 @@ def test_without_a_pod_in_its_place_the_others_end_with_why_the_pod_was_lost(gan
     ended = [each.end() for each in running]
     assert [(each.cause["reason"], each.cause["index"]) for each in ended] == [("Terminated", 1)] * 2
     assert "no pod took the place of pretrain-1-1 within 1 s" in ended[0].output
+
+
+def test_the_others_outlive_the_pod_of_rank_0_and_bring_the_next_one_the_round_and_the_counts(gang: Make) -> None:
+    script = """
+while restarts == 1:
+    time.sleep(0.1)
+if restarts == 0 and rank == 2:
+    os.kill(os.getpid(), 9)
+while restarts == 0:
+    time.sleep(0.1)
+"""
+    policy = {**REPLACES, "rules": [rule(budget="infrastructure")]}
+    running = restarting(gang, script, nodes=3, policy=policy).start_all()
+    for rank, each in enumerate(running):
+        each.wait_for_output(f"start 1 of rank {rank}")
+    running[0].signal(signal.SIGKILL)
+    running[0].process.wait(30)
+    second = replacement(running[0])
+    ended = [each.end() for each in (second, *running[1:])]
+    assert [(each.code, each.cause["reason"], each.cause["round"]) for each in ended] == [(0, "Completed", 3)] * 3
+    rounds = ended[0].cause["rounds"]
+    assert (rounds["number"], rounds["infrastructure"], rounds["last"]["reason"]) == (
+        3,
+        2,
+        "PeerLost",
+    )
+    assert starts(ended[0]) == ["2 of rank 0 at port 29500"]
+
+
+def test_the_pod_of_rank_0_that_is_told_to_end_leaves_the_others_waiting(gang: Make) -> None:
+    running = started(restarting(gang, TRAINS, nodes=3, policy=REPLACES).start_all(), 3)
+    running[0].signal(signal.SIGTERM)
+    assert running[0].end().cause["reason"] == "Terminated"
+    for each in running[1:]:
+        waits(each)
+    ended = [each.end() for each in (replacement(running[0]), *running[1:])]
+    assert [(each.code, each.cause["reason"], each.cause["round"]) for each in ended] == [(0, "Completed", 2)] * 3
+    assert ended[0].cause["rounds"]["last"]["reason"] == "Terminated"

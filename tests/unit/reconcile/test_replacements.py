@@ -70,6 +70,18 @@ def test_another_pod_takes_the_place_of_a_deleted_one_with_four_writes() -> None
     assert simulation.attempt.obstacle is None
 
 
+def test_the_pod_of_rank_0_is_replaced_as_well_and_its_agent_asked_at_the_new_address() -> None:
+    simulation = running()
+    delete(simulation, 0)
+    simulation.settle()
+    assert [each.pod for each in replacements(simulation)] == ["pretrain-1-0"]
+    restart(simulation)
+    assert simulation.attempt.phase is Phase.RUNNING
+    assert simulation.job.status.restarts == 1
+    slices = simulation.objects["EndpointSlice", "pretrain"]["endpoints"]
+    assert slices[0] | {"hostname": ""} == {"addresses": ["10.1.1.0"], "conditions": {"ready": True}, "hostname": ""}
+
+
 def test_it_has_the_hostname_of_the_lost_one_and_says_which_one_it_is() -> None:
     simulation = running()
     delete(simulation, 2)

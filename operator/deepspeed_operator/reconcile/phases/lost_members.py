@@ -33,7 +33,6 @@ _OF_ONE_POD: Final = frozenset[str](
         *(Reason.DEVICE_FAULT, Reason.HOST_OUT_OF_MEMORY, Reason.SHARED_MEMORY),
     }
 )
-_HUB: Final = 0  # its agent alone knows the gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +87,13 @@ def _member(gang: Gang, index: int, pod: PodView | None, *, fenced: bool) -> Los
 
 
 def _goes_on(observed: Observed, gang: Gang, lost: tuple[LostMember, ...]) -> bool:
-    """Whether the rest of the gang is well, and worth its wait: at least half of it, with the agent that knows it."""
+    """Whether the rest of the gang is well, and worth its wait: at least half of it."""
     indices = {each.index for each in lost}
     others = {index: pod for index, pod in gang.pods.items() if index not in indices}
     absent = indices | {index for index, pod in others.items() if pod.deleted_at is not None}
     if observed.attempt.phase is Phase.REPLACING:
         absent |= {index for index in gang.replacements if index not in others or not others[index].ready}
-    if _HUB in absent or 2 * len(absent) > gang.nodes or any(pod.finished for pod in others.values()):
+    if 2 * len(absent) > gang.nodes or any(pod.finished for pod in others.values()):
         return False
     return all(_is_a_loss(observed, gang, each) for each in lost) and _is_within_bounds(observed, lost)
 
