@@ -27,8 +27,8 @@ ELSEWHERE = {
     "This op had not been implemented on CPU backend": "an op that CPUs lack",
     "StepLR.__init__() got an unexpected keyword argument 'mine'": "another PyTorch may have it: a warning",
 }
-# What is compared, or divided by, in the first step only.
-_IN_A_STEP = {"gradient_clipping", "steps_per_print"}
+# What is compared, or divided by, in the first two steps only.
+_IN_A_STEP = {"gradient_clipping", "steps_per_print", "zero_optimization.zenflow", "fp16.loss_scale_window"}
 # DeepSpeed's own Adam is compiled, and not here; PyTorch's looks at these when it is made, its own in a step.
 _BY_TORCH = {"optimizer.params.lr", "optimizer.params.betas"}
 _SHOWN = 90
@@ -102,7 +102,7 @@ def answers(versions: Iterable[str] = SUPPORTED) -> Answers:
 
 
 def _question(at: int, rule: Rule) -> dict[str, Any]:
-    steps = int(rule.place in _IN_A_STEP)
+    steps = 2 * (rule.place in _IN_A_STEP)
     return {"rule": at, "config": rule.config, "optimizer": "configuration", "steps": steps}
 
 

@@ -10,8 +10,9 @@ from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.intent import intended, written_instead
+from deepspeed_operator.dsconfig.needed import needed_notes
 from deepspeed_operator.dsconfig.notes import Note, Path, refused, warning
-from deepspeed_operator.dsconfig.offload import offload_notes
+from deepspeed_operator.dsconfig.offload import offload_notes, sums_bf16_in_fp32
 from deepspeed_operator.dsconfig.optimizers import optimizer_notes
 from deepspeed_operator.dsconfig.schedulers import scheduler_notes
 from deepspeed_operator.dsconfig.schema import TOP
@@ -26,15 +27,7 @@ _DTYPES: Final[Mapping[str, str]] = {
 _ONE_DTYPE_AT_STAGE_0: Final = (0, 18, 0)  # since then stage 0 accumulates in the model's type only
 _BF16_IN_BF16: Final = (0, 17, 6)  # since then stage 0 accumulates bf16 in bf16, too
 _FP16_ON_CPUS_AT_STAGE_0: Final = (0, 16, 0)  # since then where the CPU itself has it
-# Sections of which the engine needs these keys, if they are enabled.
-_NEEDED: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
-    ("curriculum_learning",): ("min_difficulty", "max_difficulty", "schedule_type"),
-    ("data_efficiency", "data_routing", "random_ltd"): (
-        "total_layer_num",
-        "random_ltd_layer_num",
-        "random_ltd_schedule",
-    ),
-}
+_GATHERS_WHAT_HAS_GRADIENTS: Final = ((0, 18, 7), (0, 19, 2))  # since, and before
 _PRESET: Final = "preset_model"  # None: the engine finds it by the model
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
@@ -186,7 +179,9 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     if schema.starts_refusing("managed_gradient_accumulation") and not setup.plain("managed_gradient_accumulation"):
         yield from _unmanaged(setup)
     yield from _numbers(setup)
-    yield from _needed(setup)
+    yield from needed_notes(setup)
+    yield from _window(setup)
+    yield from _gathered(setup)
     level = setup.plain("log_level")
     if level is not None and schema.starts_refusing("log_level") and str(level).lower() not in _LOG_LEVELS:
         message = f"must be one of {', '.join(_LOG_LEVELS)}, not {quoted(level)}."
@@ -234,15 +229,24 @@ def _numbers(setup: Setup) -> Iterator[Note]:
         yield refused(("steps_per_print",), Code.INVALID_VALUE, message, fix)
 
 
-def _needed(setup: Setup) -> Iterator[Note]:
-    for path, keys in _NEEDED.items():
-        section = object_at(setup.config, *path)
-        if not section.get("enabled") or path[0] not in setup.schema.sections[TOP].keys:
-            continue
-        for key in keys:
-            if key not in section:
-                message = f"is missing, and {path[-1]} needs it when the engine starts."
-                yield refused((*path, key), Code.MISSING_KEY, message, f"Write {key}.")
+def _window(setup: Setup) -> Iterator[Note]:
+    """Steps without an overflow are counted in windows of so many, unless the scale is a given one."""
+    if not setup.fp16 or setup.value("fp16", "loss_scale") or setup.value("fp16", "loss_scale_window") != 0:
+        return
+    message = "0 is divided by: training fails at the first or the second step without an overflow."
+    path: Path = ("fp16", "loss_scale_window")
+    yield (refused if setup.names_optimizer else warning)(path, Code.OUT_OF_RANGE, message, "Write 1000, or remove it.")
+
+
+def _gathered(setup: Setup) -> Iterator[Note]:
+    """On CPUs, gloo does not write into parts of a tensor that has gradients; another library for them may."""
+    since, before = _GATHERS_WHAT_HAS_GRADIENTS
+    partitions = setup.stage in {ZeroStage.OPTIMIZER_STATES, ZeroStage.GRADIENTS} and not sums_bf16_in_fp32(setup)
+    if setup.accelerator == "cpu" and partitions and setup.world > 1 and since <= setup.version < before:
+        message = "this version's first step fails with gloo on CPUs, at stages 1 and 2 in more than one rank."
+        yield warning(
+            (ZERO, "stage"), Code.UNSUPPORTED_ACCELERATOR, message, "Use DeepSpeed 0.19.2 or newer, or write stage: 3."
+        )
 
 
 def _unmanaged(setup: Setup) -> Iterator[Note]:

@@ -5,12 +5,14 @@ from typing import Any, Final
 
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.batch import AUTO
 from deepspeed_operator.dsconfig.notes import Note, Path, refused, warning
 from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 from deepspeed_operator.dsconfig.wording import plural
 
 OPTIMIZER: Final = "offload_optimizer"
 PARAM: Final = "offload_param"
+_ZENFLOW_AT_STAGE_3: Final = (0, 18, 0)
 _ZENFLOW_IS_TESTED: Final = (0, 19, 5)
 ADAMS: Final = frozenset({"adam", "adamw"})
 _ON_THE_HOST: Final = ADAMS | {"adagrad", "lion"}
@@ -20,6 +22,7 @@ def offload_notes(setup: Setup) -> Iterator[Note]:
     yield from _intervals(setup)
     if setup.stage == 0:
         yield from _on_the_host_for_nothing(setup)
+        yield from _zenflow_elsewhere(setup, "ZenFlow's optimizer is one of ZeRO's: at stage 0 the first step fails.")
         return
     yield from _nvme(setup)
     yield from _ratio(setup)
@@ -82,7 +85,7 @@ def _nvme(setup: Setup) -> Iterator[Note]:
 def _ratio(setup: Setup) -> Iterator[Note]:
     """What is not offloaded is stepped by an optimizer that DeepSpeed makes from its CPU's Adam."""
     values: Mapping[str, Any] = setup.zero.get(OPTIMIZER) or {}
-    given = setup.section("optimizer").get("type") is not None
+    given = setup.names_optimizer
     if setup.stage < ZeroStage.PARAMETERS or not uses_cpu_optimizer(setup) or values.get("ratio") in {None, 1}:
         return
     path: Path = (OPTIMIZER, "ratio")
@@ -122,24 +125,59 @@ def _on_the_host_for_nothing(setup: Setup) -> Iterator[Note]:
     yield _refused((OPTIMIZER,), Code.ZERO_STAGE, message, "Remove it, or write stage: 1 or more.")
 
 
-def _zenflow(setup: Setup) -> Iterator[Note]:
-    # At stage 3 ZenFlow trains without offloading, too.
-    if setup.zero.get("zenflow") is None or setup.stage == ZeroStage.PARAMETERS:
+def _zenflow_elsewhere(setup: Setup, message: str) -> Iterator[Note]:
+    """Each micro step asks for what only its optimizers have; a forward pass alone, where the interval is found."""
+    values: Mapping[str, Any] | None = setup.zero.get("zenflow")
+    if values is None or setup.division.pipeline > 1:
         return
-    if device_of(setup, OPTIMIZER) != "cpu":
+    finds = (values.get("update_interval") or AUTO) == AUTO and not values.get("full_warm_up_rounds")
+    certain = finds or setup.names_optimizer
+    yield (refused if certain else warning)(
+        (ZERO, "zenflow"), Code.ZERO_STAGE, message, "Write stage: 2, or remove zenflow."
+    )
+
+
+def _zenflow(setup: Setup) -> Iterator[Note]:
+    values: Mapping[str, Any] | None = setup.zero.get("zenflow")
+    if values is None:
+        return
+    if setup.stage == ZeroStage.PARAMETERS:
+        # There it trains without offloading, too.
+        yield from _zenflow_at_stage_3(setup, values)
+    elif device_of(setup, OPTIMIZER) != "cpu":
         fix = f"Write {OPTIMIZER}: {{device: cpu}}, or remove zenflow."
         yield _refused(
             ("zenflow",), Code.NEEDS_OFFLOAD, "ZenFlow must be used with the optimizer offloaded to the CPU.", fix
         )
-    elif setup.schema.numbers < _ZENFLOW_IS_TESTED and not setup.plain("zero_allow_untested_optimizer"):
-        message = "this version refuses ZenFlow's optimizer as untested with ZeRO unless told otherwise."
-        yield _refused(
-            ("zenflow",), Code.UNTESTED_OPTIMIZER, message, "Write zero_allow_untested_optimizer: true, too."
-        )
+    elif _is_untested(setup):
+        yield _untested()
     elif setup.section("optimizer").get("params") is None:
         message = "ZenFlow makes its optimizer from optimizer.params, also where the script passes one of its own."
         yield _refused(
             ("zenflow",), Code.ZENFLOW_PARAMS, message, "Write optimizer: {type: AdamW, params: {lr: 1e-4}}."
+        )
+
+
+def _is_untested(setup: Setup) -> bool:
+    return setup.schema.numbers < _ZENFLOW_IS_TESTED and not setup.plain("zero_allow_untested_optimizer")
+
+
+def _untested() -> Note:
+    message = "this version refuses ZenFlow's optimizer as untested with ZeRO unless told otherwise."
+    return _refused(("zenflow",), Code.UNTESTED_OPTIMIZER, message, "Write zero_allow_untested_optimizer: true, too.")
+
+
+def _zenflow_at_stage_3(setup: Setup, values: Mapping[str, Any]) -> Iterator[Note]:
+    if setup.version < _ZENFLOW_AT_STAGE_3:
+        message = "this version has ZenFlow at stages 1 and 2 only: the first step fails."
+        yield from _zenflow_elsewhere(setup, message)
+    elif _is_untested(setup) and uses_cpu_optimizer(setup) and deepspeed_optimizer(setup) in ADAMS:
+        yield _untested()
+    elif setup.accelerator == "cpu":
+        message = "ZenFlow at stage 3 makes its buffers on CUDA devices: a step fails on CPUs."
+        certain = setup.names_optimizer and not values.get("full_warm_up_rounds")
+        yield (refused if certain else warning)(
+            (ZERO, "zenflow"), Code.UNSUPPORTED_ACCELERATOR, message, "Write stage: 2, or remove zenflow."
         )
 
 
@@ -189,13 +227,13 @@ def _master_weights(setup: Setup) -> Iterator[Note]:
     fp16 = both or setup.schema.starts_refusing("fp16_master_weights_need_offload")
     for section in (*(["fp16"] if fp16 else []), *(["bf16"] if both else [])):
         key = f"{section}_master_weights_and_grads"
-        given = setup.section("optimizer").get("type") is not None
-        on_host = uses_cpu_optimizer(setup) and (not given or deepspeed_optimizer(setup) in ADAMS)
+        on_host = uses_cpu_optimizer(setup) and (not setup.names_optimizer or deepspeed_optimizer(setup) in ADAMS)
         if section == "bf16" and setup.on("bf16", "bf16_optimizer_states"):
             # States in bf16 may stay on the device; since a version, offloaded ones are the CPU's Adam's only.
             checked = setup.schema.starts_refusing("bf16_states_offloaded_to_others")
             on_host = on_host or not (checked and uses_cpu_optimizer(setup))
-        if setup.on(section, key) and not on_host:
+        when_off = section == "fp16" and setup.schema.rules["fp16_master_when_off"] and not setup.fp16
+        if setup.on(section, key) and not on_host and not when_off:
             message = f"needs {ZERO}.{OPTIMIZER} with an Adam optimizer."
             fix = f"Write {ZERO}.{OPTIMIZER}: {{device: cpu}} and optimizer.type: AdamW, or remove it."
             yield refused((section, key), Code.NEEDS_OFFLOAD, message, fix)
@@ -210,7 +248,7 @@ def _hierarchy(setup: Setup) -> Iterator[Note]:
     if setup.stage < ZeroStage.PARAMETERS or size <= 1:
         return
     path: Path = ("zero_hpz_partition_size",)
-    if setup.section("optimizer").get("type") is None:
+    if not setup.names_optimizer:
         message = "DeepSpeed ends in an AttributeError while it starts if the script passes no optimizer, to evaluate."
         fix = "Write an optimizer, pass one to deepspeed.initialize, or remove it."
         yield warning((ZERO, *path), Code.SCRIPT_OPTIMIZER, message, fix)

@@ -74,6 +74,11 @@ class Setup:
         return self.on("bf16", "enabled")
 
     @property
+    def names_optimizer(self) -> bool:
+        """Whether an optimizer is made from the configuration; without one, a script may do no more than evaluate."""
+        return self.section("optimizer").get("type") is not None
+
+    @property
     def accumulates_in_fp32(self) -> bool:
         """Whether gradients are to be added up in fp32; the names that DeepSpeed takes for it."""
         return self.section("data_types").get("grad_accum_dtype") in ("fp32", "float32", "torch.float32", "float")

@@ -97,6 +97,9 @@ REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
      "zero_optimization.offload_optimizer.ratio", "Adam and AdamW only"),
     ({**ADAM, "zero_optimization": {**HALF_OFFLOADED, "zenflow": {}}}, {},
      "zero_optimization.offload_optimizer.ratio", "ZenFlow"),
+    ({**ADAM, "zero_optimization": {"stage": 0, "zenflow": {}}}, {}, "zero_optimization.zenflow", "at stage 0"),
+    ({**ADAM, "zero_optimization": {"stage": 3, "zenflow": {}}}, {"accelerator": "cpu"},
+     "zero_optimization.zenflow", "on CUDA devices"),
 ]  # fmt: skip
 
 
@@ -150,6 +153,46 @@ def test_a_scheduler_may_replace_what_is_no_number() -> None:
     assert level("WarmupLR", "betas") is Level.ERROR
 
 
+def test_zenflow_at_stage_0_is_refused_where_no_pass_works() -> None:
+    def refused(zenflow: dict[str, Any], **config: Any) -> bool:
+        return verdict_on({**BATCH, "zero_optimization": {"stage": 0, "zenflow": zenflow}, **config}).refused
+
+    assert refused({})  # without an optimizer, too: to evaluate
+    assert not refused({"update_interval": 2})
+    assert not refused({"full_warm_up_rounds": 9})
+    assert refused({"update_interval": 2}, optimizer=ADAM["optimizer"])
+    assert refused({"full_warm_up_rounds": 9}, optimizer=ADAM["optimizer"])
+
+
+def test_a_window_of_no_steps_is_refused_where_the_scale_changes_and_something_trains() -> None:
+    def level(**config: Any) -> Level | None:
+        fp16 = {"enabled": True, "loss_scale_window": 0, **config.pop("fp16", {})}
+        notes = verdict_on({**BATCH, "fp16": fp16, **config}, version="0.18.9").notes
+        return next((note.level for note in notes if written(note.path) == "fp16.loss_scale_window"), None)
+
+    assert level(**ADAM) is Level.ERROR
+    assert level() is Level.WARNING
+    assert level(**ADAM, fp16={"loss_scale": 128}) is None
+    assert level(**ADAM, fp16={"enabled": False}) is None
+
+
+def test_one_version_fails_with_gloo_where_its_ranks_gather_parameters() -> None:
+    def told(version: str, stage: int, world: int, accelerator: str = "cpu") -> bool:
+        config = {**BATCH, "zero_optimization": {"stage": stage}}
+        verdict = verdict_on(config, version=version, world=world, accelerator=accelerator)
+        return "gloo" in said(verdict, "zero_optimization.stage")
+
+    assert [version for version in SUPPORTED if told(version, 2, 2)] == ["0.18.9"]
+    assert [stage for stage in range(4) if told("0.18.9", stage, 2)] == [1, 2]
+    assert not told("0.18.9", 2, 1)
+    assert not told("0.18.9", 2, 2, "cuda")
+
+
+def test_master_weights_of_fp16_need_offloading_where_fp16_is_on_or_the_version_does_not_look() -> None:
+    config = {**BATCH, "fp16": {"fp16_master_weights_and_grads": True}, "zero_optimization": {"stage": 2}}
+    assert [version for version in SUPPORTED if not verdict_on(config, version=version).refused] == list(SUPPORTED[:2])
+
+
 def test_a_writer_of_checkpoints_needs_to_know_its_ranks() -> None:
     def said_of(version: str, stage: int, **writer: str) -> str:
         config = {**BATCH, "checkpoint": {"writer": {"type": "fast", **writer}}, "zero_optimization": {"stage": stage}}
@@ -172,6 +215,10 @@ def test_a_parameter_that_another_pytorch_may_have_is_a_warning() -> None:
     assert "of PyTorch 2.6 has no such parameter" in said(verdict, "optimizer.params.warp")
 
 
+CURRICULUM: dict[str, Any] = {
+    **{"enabled": True, "min_difficulty": 8, "max_difficulty": 64},
+    "schedule_config": {"total_curriculum_step": 10, "difficulty_step": 8},
+}
 OF_OLD_VERSIONS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"amp": {"enabled": True}, "zero_optimization": {"stage": 1}}, "0.19.7", "amp.enabled", "ZeRO"),
     ({"amp": {"enabled": True}, "bf16": {"enabled": True}}, "0.19.7", "amp.enabled", "bf16"),
@@ -187,6 +234,18 @@ OF_OLD_VERSIONS: list[tuple[dict[str, Any], str, str, str]] = [
      "optimizer.type", "stage 3"),
     ({"curriculum_learning": {"enabled": True, "min_difficulty": 8, "max_difficulty": 64}}, "0.19.7",
      "curriculum_learning.schedule_type", "is missing"),
+    ({"curriculum_learning": {**CURRICULUM, "schedule_type": "fixed_root"}}, "0.19.7",
+     "curriculum_learning.schedule_config.root_degree", "fixed_root needs it"),
+    ({"curriculum_learning": {**CURRICULUM, "schedule_type": "linear"}}, "0.19.7",
+     "curriculum_learning.schedule_type", "one of fixed_linear"),
+    ({**ADAM, "zero_optimization": {"stage": 3, "zenflow": {}, **CPU_OFFLOAD}}, "0.18.9",
+     "zero_optimization.zenflow", "zero_allow_untested_optimizer"),
+    ({**ADAM, "zero_optimization": {"stage": 3, "zenflow": {}}}, "0.17.6", "zero_optimization.zenflow", "1 and 2 only"),
+    ({**ADAM, "zero_optimization": {"stage": 1},
+      "fp16": {"enabled": True, "initial_scale_power": 4, "loss_scale_window": 0}}, "0.18.9",
+     "fp16.loss_scale_window", "is divided by"),
+    ({"progressive_layer_drop": {"enabled": True, "theta": 0.5}}, "0.15.4",
+     "progressive_layer_drop.gamma", "is missing"),
     ({"zero_optimization": {"stage": 3, "mics_shard_size": 3}}, "0.19.6",
      "zero_optimization.mics_shard_size", "divided by 3"),
     ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "bf16"}}, "0.16.9",
