@@ -75,7 +75,7 @@ generate: $(SYNCED) ## Write again what is generated: the CRD (crds/, chart, dsj
 	cp crds/deepspeedjobs.yaml charts/deepspeed-operator/files/deepspeedjobs.yaml
 	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd constraints > operator/deepspeed_operator/cli/constraints.json
 	$(PYTHON) -m dev.demo.embed
-	.venv/bin/pytest -q tests/unit/api tests/unit/dsconfig tests/unit/render tests/e2e/test_chart.py -k "golden or rendered or documents" --update-golden
+	.venv/bin/pytest -q tests/unit/api tests/unit/dsconfig tests/unit/render tests/unit/cli/test_import_golden.py tests/e2e/test_chart.py -k "golden or rendered or documents" --update-golden
 
 $(SYNCED): pyproject.toml uv.lock | $(UV)
 	$(UV) sync --frozen --quiet --no-python-downloads

@@ -17,6 +17,7 @@ _COMMANDS: Final = {
     "validate": "Judge DeepSpeedJobs and DeepSpeed configurations as the operator would.",
     "migrate": "Rewrite configurations for a newer DeepSpeed, and say what each change means.",
     "plan": "Say what a step costs in traffic, memory and time, and which change would cost less.",
+    "import": "Convert jobs of other kinds, batch scripts and command lines into DeepSpeedJobs.",
     "run": "Run a DeepSpeedJob on this machine, without Kubernetes: one agent a node, on loopback.",
 }
 
@@ -32,7 +33,8 @@ def main(arguments: list[str]) -> int:
         if name == chosen:
             if name != "run":  # the ranks that it starts may want their pydantic's plugins
                 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else it looks through all packages
-            module = import_module(f"deepspeed_operator.cli.{name}")
+            # `import` is a word of Python's own.
+            module = import_module(f"deepspeed_operator.cli.{'importing' if name == 'import' else name}")
             module.define(command)
             command.set_defaults(run=module.run)
     parsed = parser.parse_args(arguments)

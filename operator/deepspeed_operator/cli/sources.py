@@ -77,15 +77,19 @@ def without_others(content: Content) -> Content:
 
 def read(name: str) -> Content:
     """Read a file, or standard input for `-`; raise UnreadableError where it is neither job nor configuration."""
+    return content_of(source_of(name, read_text(name)))
+
+
+def read_text(name: str) -> str:
+    """Return the text of a file, or of standard input for `-`; raise UnreadableError where it is none."""
     data = _bytes(name)
     if len(data) > _LARGEST:
         raise UnreadableError(f"larger than {_LARGEST // 2**20} MiB", fix="Name a job or a configuration.")
     try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
+        return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         message = f"not UTF-8: byte {error.start} is {data[error.start]:#04x}"
         raise UnreadableError(message, fix="Save it as UTF-8.") from None
-    return content_of(source_of(name, text))
 
 
 def source_of(name: str, text: str) -> SourceText:

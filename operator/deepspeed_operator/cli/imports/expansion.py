@@ -1,0 +1,249 @@
+"""Words of a shell → the arguments that they become. What only a running shell knows stays in them, marked."""
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from deepspeed_operator.cli.imports.shell import bracket_end, double_quote_end, shell_commands
+
+# Around a piece of shell whose value only a running shell knows.
+MARK: Final = "\0"
+MARKED: Final = re.compile(f"{MARK}([^{MARK}]*){MARK}")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_DEFAULT: Final = re.compile(r"([A-Za-z_]\w*)(?::?[-=](.*))?", re.DOTALL)
+_REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+_GLOB: Final = re.compile(r"[*?]|\[[^\]]+\]")
+_ARRAY: Final = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
+_LARGEST: Final = 10**9
+_OPERATIONS: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: lambda one, other: one // other,
+    ast.Div: lambda one, other: one // other,
+}
+
+
+@dataclass(slots=True)
+class Variables:
+    """What is known of the variables of a script.
+
+    `values`: texts that they stand for, in which $(NAME) refers to another one and MARK stands around shell.
+    `present`: those of the pods' environment, to which an argument can refer.
+    `arrays`: the words of arrays.
+    `conditional`: those that are assigned under a condition, and whose value there nobody knows.
+    `used`: those that were asked for; `undefined`: those of them that nothing is seen to set.
+    """
+
+    values: dict[str, str] = field(default_factory=dict[str, str])
+    present: set[str] = field(default_factory=set[str])
+    arrays: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    conditional: set[str] = field(default_factory=set[str])
+    used: set[str] = field(default_factory=set[str])
+    undefined: set[str] = field(default_factory=set[str])
+
+    def copy(self) -> "Variables":
+        return Variables(dict(self.values), set(self.present), dict(self.arrays), set(self.conditional))
+
+    def text(self, name: str, *, splits: bool) -> str:
+        """Return a variable's value, or a reference to it; `splits`: spaces in it divide words."""
+        value = self.values.get(name)
+        self.used.add(name)
+        if name in self.present and (value is None or not splits or len(value.split()) == 1):
+            return f"$({name})"
+        if value is None and name in self.conditional:
+            return f"{MARK}${{{name}}}{MARK}"
+        if value is None:
+            self.undefined.add(name)
+            return f"$({name})"
+        return value
+
+    def assign(self, name: str, raw: str) -> str:
+        """Note what a script assigns, and return it."""
+        if raw.startswith("("):
+            words = [word for command in shell_commands(raw[1:-1]) for word in command.words]
+            self.arrays[name] = [each for word in words for each in expanded(word, self)]
+            return " ".join(self.arrays[name])
+        value = "".join(_Expansion(raw, self).pieces_of_text())
+        self.values[name] = value
+        return value
+
+    def known(self, word: str) -> str:
+        """Return a word with its references replaced, as far as values are known: what an option says."""
+        for _ in range(3):  # a value may refer to others
+            word = _REFERENCE.sub(lambda match: self.values.get(match[1], match[0]), word)
+        return word
+
+
+def expanded(raw: str, variables: Variables) -> list[str]:
+    """Return the arguments that a word becomes."""
+    array = _ARRAY.fullmatch(raw)
+    if array is not None:
+        variables.used.add(array[1])
+        return list(variables.arrays.get(array[1], ()))
+    return _Expansion(raw, variables).words()
+
+
+def shell_text(raw: str, variables: Variables) -> str:
+    """Return the script that a word is, to be read again as one: what is not known stays as it is written."""
+    return "".join(_Expansion(raw, variables, keep=True).pieces_of_text())
+
+
+def escaped(text: str) -> str:
+    """Return how a text is to be written among arguments in which $(NAME) is replaced."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
+
+
+class _Expansion:
+    def __init__(self, raw: str, variables: Variables, *, keep: bool = False) -> None:
+        self.raw = raw
+        self.variables = variables
+        self.keep = keep
+        self.at = 0
+        self.pieces: list[tuple[str, bool]] = []  # text, and whether its spaces divide words
+
+    def pieces_of_text(self) -> list[str]:
+        while self.at < len(self.raw):
+            self._next()
+        return [text for text, _ in self.pieces]
+
+    def words(self) -> list[str]:
+        self.pieces_of_text()
+        result, current, begun = list[str](), "", False
+        for text, divides in self.pieces:
+            parts = _split(text) if divides else [text]
+            for number, part in enumerate(parts):
+                if number and begun:
+                    result.append(current)
+                    current, begun = "", False
+                if part or not divides:
+                    current, begun = current + part, True
+        return [*result, current] if begun else result
+
+    def _next(self) -> None:
+        sign = self.raw[self.at]
+        if sign == "'":
+            end = self.raw.find("'", self.at + 1)
+            end = len(self.raw) if end < 0 else end
+            self._put(self._literal(self.raw[self.at + 1 : end]))
+            self.at = end + 1
+        elif sign == '"':
+            end = double_quote_end(self.raw, self.at)
+            self._quoted(self.at + 1, end - 1)
+            self.at = end
+        elif sign == "\\":
+            following = self.raw[self.at + 1 : self.at + 2]
+            self._put("" if following == "\n" else self._literal(following))
+            self.at += 2
+        elif sign in "$`":
+            self._variable(splits=True)
+        elif sign in "*?[" and not self.keep and _GLOB.match(self.raw, self.at):
+            self.pieces, self.at = [], len(self.raw)
+            self._unknown(0)
+        else:
+            self._put(sign)
+            self.at += 1
+
+    def _quoted(self, start: int, end: int) -> None:
+        self._put("")
+        self.at = start
+        while self.at < end:
+            if self.raw[self.at] == "\\" and self.raw[self.at + 1] in '"\\$`\n':
+                following = self.raw[self.at + 1]
+                self._put("" if following == "\n" else self._literal(following))
+                self.at += 2
+            elif self.raw[self.at] in "$`":
+                self._variable(splits=False)
+            else:
+                self._put(self.raw[self.at])
+                self.at += 1
+
+    def _variable(self, *, splits: bool) -> None:
+        start = self.at
+        following = self.raw[start + 1 : start + 2]
+        name = _NAME.match(self.raw, start + 1)
+        if self.raw[start] == "`":
+            end = self.raw.find("`", start + 1)
+            self.at = len(self.raw) if end < 0 else end + 1
+            self._unknown(start)
+        elif self.raw.startswith("$((", start):
+            self.at = bracket_end(self.raw, start + 1)
+            self._arithmetic(start)
+        elif following and following in "({":
+            self.at = bracket_end(self.raw, start + 1)
+            inner = self.raw[start + 2 : self.at - 1]
+            match = _DEFAULT.fullmatch(inner)
+            if match is None or (following == "(" and inner not in self.variables.present):
+                self._unknown(start)
+            else:
+                self._value(match[1], match[2], splits=splits)
+        elif name is not None:
+            self.at = name.end()
+            self._value(name[0], None, splits=splits)
+        elif following and following in "@*#?$!-0123456789":
+            self.at = start + 2
+            self._unknown(start)
+        else:
+            self.at = start + 1
+            self._put("$")
+
+    def _value(self, name: str, default: str | None, *, splits: bool) -> None:
+        known = self.variables
+        if default is not None and name not in known.values and name not in known.present:
+            inner = _Expansion(f'"{default}"', known, keep=self.keep)
+            self.pieces.append(("".join(inner.pieces_of_text()), splits))
+        elif self.keep and (name not in known.values or name in known.present):
+            self._put(f"${{{name}}}")
+        else:
+            value = known.text(name, splits=splits)
+            self.pieces.append((_as_shell(value) if self.keep else value, splits))
+
+    def _arithmetic(self, start: int) -> None:
+        inner = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", r"$(\1)", self.raw[start + 3 : self.at - 2])
+        try:
+            self._put(str(_computed(self.variables.known(inner))))
+        except (ValueError, SyntaxError, ZeroDivisionError):
+            self._unknown(start)
+
+    def _unknown(self, start: int) -> None:
+        raw = self.raw[start : self.at]
+        self._put(raw if self.keep else f"{MARK}{raw}{MARK}")
+
+    def _literal(self, text: str) -> str:
+        return text if self.keep else escaped(text)
+
+    def _put(self, text: str) -> None:
+        self.pieces.append((text, False))
+
+
+def _split(text: str) -> list[str]:
+    """Divide a text at its spaces, but for those of marked pieces."""
+    parts = [""]
+    for number, piece in enumerate(text.split(MARK)):
+        if number % 2:
+            parts[-1] += f"{MARK}{piece}{MARK}"
+            continue
+        first, *others = re.split(r"\s+", piece)
+        parts[-1] += first
+        parts += others
+    return parts
+
+
+def _as_shell(value: str) -> str:
+    return _REFERENCE.sub(r"${\1}", value).replace(MARK, "")
+
+
+def _computed(text: str) -> int:
+    def walk(node: ast.expr) -> int:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+            value = _OPERATIONS[type(node.op)](walk(node.left), walk(node.right))
+            if abs(value) <= _LARGEST:
+                return value
+        raise ValueError(text)
+
+    return walk(ast.parse(text.strip(), mode="eval").body)

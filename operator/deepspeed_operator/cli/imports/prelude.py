@@ -1,0 +1,189 @@
+"""What a script does before its program: kept as the trainer container's entrypoint, or said to have no place."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from posixpath import basename, isabs
+from typing import Final
+
+from deepspeed_operator.cli.imports.expansion import MARK, MARKED
+from deepspeed_operator.cli.imports.launch_line import LaunchLine
+from deepspeed_operator.cli.imports.script_context import (
+    OURS,
+    PRINTING,
+    REFERABLE,
+    WAITING,
+    ScriptContext,
+    learnt,
+    short,
+    words_of_command,
+)
+from deepspeed_operator.cli.imports.shell import Construct, ShellCommand
+
+_WAITS: Final = re.compile(r"\b(nslookup|getent|dig|ping|nc|ssh|sleep|host)\b")
+_OF_THE_IMAGE: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME"})
+_ARGUMENTS_OF_THE_SCRIPT: Final = re.compile(r"\$[@*#]|\"?\$\{?[0-9@*]\}?\"?")
+_OPTIONS: Final = re.compile(r"(^|\s)--?\w|/.*\s")
+
+
+@dataclass(slots=True)
+class Prelude:
+    """What is kept of the commands before the program.
+
+    `kept`: them, and the operators behind them; `assigned`: names, and their assignments as they are written.
+    `exported`: variables with values that are known; `directory`: where the script goes, if it says only that.
+    """
+
+    context: ScriptContext
+    text: str
+    kept: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    assigned: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    exported: dict[str, str] = field(default_factory=dict[str, str])
+    directory: str | None = None
+    prints: bool = False
+    unknown: list[str] = field(default_factory=list[str])  # exported by a batch script, with values of its cluster
+
+    def read(self, commands: Sequence[ShellCommand]) -> None:
+        """Read the commands before the program."""
+        seen: list[Construct] = []
+        for command in commands:
+            construct = command.construct
+            if construct is None:
+                self._simple(command)
+                continue
+            learnt(command, self.context.variables)
+            if construct not in seen:
+                seen.append(construct)
+                self._compound(construct, command)
+
+    def _compound(self, construct: Construct, command: ShellCommand) -> None:
+        if construct.end < 0:
+            return  # the program itself stands in it
+        text = self.text[construct.start : construct.end].strip()
+        if self.context.batch:
+            self.context.left_out(text, "it is about the batch system's nodes, or cannot be told from that")
+        elif _WAITS.search(text) and text.startswith(("until", "while", "for", "if")):
+            self.context.left_out(text, "the agents wait for each other themselves")
+        else:
+            self.kept.append((text, command.after if command.after in {"&&", "||"} else "\n"))
+
+    def _simple(self, command: ShellCommand) -> None:
+        written = self.text[command.start : command.end].strip()
+        assignments = learnt(command, self.context.variables)
+        if assignments is not None:
+            for name, value, exported in assignments:
+                self._assignment(name, value, written, exported=exported)
+            return
+        argv = words_of_command(command, self.context.variables)
+        name = basename(argv[0]) if argv else ""
+        writes = ">" in written
+        if name in WAITING or name.endswith("sshd"):
+            self.context.left_out(written, "no ssh is needed, and the agents wait for each other")
+        elif name in PRINTING and not writes:
+            self.prints = self.prints or name != "set"
+            if name == "set" and not self.context.batch:
+                self.kept.append((written, "\n"))
+        elif self.context.batch and name == "cd":
+            self._directory(argv, written)
+        elif self.context.batch and not _works_in_a_container(name, writes=writes):
+            why = "it belongs to that cluster's nodes; what it prepares is the image's to have"
+            self.context.left_out(written, why)
+        else:
+            self.kept.append((written, command.after if command.after in {"&&", "||", "|"} else "\n"))
+
+    def _directory(self, argv: Sequence[str], written: str) -> None:
+        if len(argv) == 2 and isabs(argv[1]) and MARK not in argv[1]:
+            self.directory = argv[1]
+            self.context.changed(f"{short(written)}: the container's workingDir, which the image or a volume must have")
+        else:
+            self.context.left_out(written, "a directory of that cluster; the image's working directory is taken")
+
+    def _assignment(self, name: str, value: str, written: str, *, exported: bool) -> None:
+        batch = self.context.batch
+        if name in OURS:
+            if exported or name in REFERABLE:
+                self.context.left_out(name, "the agent tells it to the ranks, as it is in this run")
+        elif name.startswith("SLURM_") or (batch and name in _OF_THE_IMAGE):
+            self.context.left_out(name, "of that cluster's file system; the image has its own")
+        elif name == "CUDA_VISIBLE_DEVICES":
+            self.context.left_out(name, "a pod sees the devices that it was given")
+        elif exported and MARK not in value and name not in _OF_THE_IMAGE:
+            self.exported[name] = value
+        else:
+            self.assigned.append((name, written))
+            if exported and batch:
+                self.unknown.append(name)
+            elif exported:
+                self.kept.append((written, "\n"))
+
+    def finish(self, line: LaunchLine) -> str:
+        """Return the shell that is to run before the program of this line, whose words are changed to need it."""
+        exports = self._exports(line)
+        used = self.context.variables.used
+        composed = {written for name, written in self.assigned if name in used and not exports}
+        self.kept = [each for each in self.kept if each[0] not in composed]
+        if all(text.startswith("set ") for text, _ in self.kept) and not exports:
+            self.kept.clear()
+        if len(self.kept) == 1 and re.fullmatch(r"cd /[^\s$`*?;&|]*", self.kept[0][0]):
+            self.directory = self.kept.pop()[0].removeprefix("cd ")
+            self.context.changed(f"cd {self.directory}: the container's workingDir")
+        for name in self.unknown:
+            if name not in used:
+                self.context.left_out(name, "what it is, only that cluster knows")
+        if self.prints:
+            self.context.left_out("commands that only print", "kubectl logs shows what the ranks print")
+        if not self.kept and not exports:
+            return ""
+        why = "what the script does before the program is the trainer container's command, which each pod runs once"
+        self.context.changed(why)
+        before = [(text, "\n") for text in self._needed(exports) if (text, "\n") not in self.kept]
+        return "".join(
+            f"{text}\n" if after == "\n" else f"{text} {after} " for text, after in [*before, *self.kept, *exports]
+        ).strip()
+
+    def environment(self) -> dict[str, str]:
+        """Return the exported variables, without those of which only the command line was composed."""
+        used = self.context.variables.used
+        return {name: value for name, value in self.exported.items() if name not in used or not _OPTIONS.search(value)}
+
+    def _needed(self, exports: Sequence[tuple[str, str]]) -> list[str]:
+        """Return the assignments on which what is kept depends."""
+        texts = [*(text.partition("=")[2] for text, _ in exports), *(text for text, _ in self.kept)]
+        needed: list[str] = []
+        for name, written in reversed(self.assigned):
+            if written not in needed and any(re.search(rf"\$\{{?{name}\b", text) for text in texts):
+                needed.insert(0, written)
+                texts.append(written)
+        return needed
+
+    def _exports(self, line: LaunchLine) -> list[tuple[str, str]]:
+        """Make variables of the pieces of arguments that only a shell knows, and return how they are set."""
+        exports: dict[str, str] = {}
+
+        def reference(match: re.Match[str]) -> str:
+            raw = match[1]
+            if _ARGUMENTS_OF_THE_SCRIPT.fullmatch(raw):
+                self.context.left_out(raw, "arguments of the script itself; write them into spec.training.args")
+                return ""
+            value = raw if raw.startswith(("$", "`")) else f"$(echo {raw})"
+            simple = re.fullmatch(r"\$\{(\w+)\}", raw)
+            name = simple[1] if simple else exports.get(value, f"ARGUMENT_{len(exports) + 1}")
+            exports[value] = name
+            return f"$({name})"
+
+        def rewritten(words: list[str]) -> list[str]:
+            return [text for word in words if (text := MARKED.sub(reference, word)) or not word]
+
+        line.program, line.args = rewritten(line.program), rewritten(line.args)
+        if line.once_a_pod is not None:
+            line.once_a_pod = rewritten(line.once_a_pod)
+        line.environment = {name: value for name, value in line.environment.items() if MARK not in value}
+        return [
+            (f"export {name}" if value == f"${{{name}}}" else f"export {name}={value}", "\n")
+            for value, name in exports.items()
+        ]
+
+
+def _works_in_a_container(name: str, *, writes: bool) -> bool:
+    """Whether a command of a batch script means the same in a pod."""
+    return name in {"pip", "pip3", "mkdir"} or (name in {"cat", "echo", "printf", "tee"} and writes)

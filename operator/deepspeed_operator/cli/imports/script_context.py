@@ -1,0 +1,115 @@
+"""What is known while a script is read: its variables, its files, and where its remarks go."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from posixpath import basename
+from typing import Final
+
+from deepspeed_operator.cli.imports.expansion import MARK, Variables, expanded, shell_text
+from deepspeed_operator.cli.imports.remarks import Remarks
+from deepspeed_operator.cli.imports.shell import ShellCommand
+from deepspeed_operator.dsconfig.wording import quoted
+
+# What the agent tells the ranks, and nobody else is to set.
+OURS: Final = frozenset(
+    {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE"}
+    | {"NNODES", "NPROC_PER_NODE", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR"}
+    | {"PET_MASTER_PORT", "PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND", "PET_RDZV_ID", "CROSS_RANK", "CROSS_SIZE"}
+    | {"LOCAL_SIZE"}
+)
+# Those of them to which an argument can refer, whatever the script makes them.
+REFERABLE: Final = frozenset({"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "GROUP_RANK", "RANK", "WORLD_SIZE"})
+DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
+PRINTING: Final = frozenset(
+    {":", "cat", "date", "df", "echo", "env", "exit", "free", "hostname", "id", "ls", "lscpu", "nproc", "nvcc"}
+    | {"nvidia-smi", "printenv", "printf", "pwd", "return", "set", "shopt", "trap", "true", "uptime", "wait", "which"}
+    | {"whoami", "clear"}
+)
+WAITING: Final = frozenset({"hostname", "pdsh", "service", "sleep", "ssh", "ssh-keygen", "ssh-keyscan", "sshd"})
+_SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
+_BEFORE_SHELLS: Final = frozenset({"--", "-g", "-s", "dumb-init", "exec", "tini"})
+_EXPORT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_DEEPEST: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptContext:
+    """What scripts are read with.
+
+    `variables`: those of the pod, and what the script has assigned so far; `path`: where it stands, for the remarks.
+    `file`: returns the text of a file in the container, None if that is not known.
+    `batch`: the script is for a batch system's node, not for a container; `depth`: how many scripts it is within.
+    """
+
+    variables: Variables
+    remarks: Remarks
+    path: str
+    file: Callable[[str], str | None]
+    batch: bool = False
+    depth: int = 0
+
+    def inner(self) -> "ScriptContext":
+        return replace(self, depth=self.depth + 1)
+
+    def left_out(self, what: str, why: str) -> None:
+        """Say that a piece of the script has no place in a job, and why."""
+        self.remarks.left_out(self.path, f"{short(what)}: {why}")
+
+    def changed(self, message: str) -> None:
+        self.remarks.changed(self.path, message)
+
+    def shell_script(self, words: Sequence[str]) -> tuple[str, str, Sequence[str]] | None:
+        """Return script, shell and arguments of `sh -c SCRIPT`, or of a script whose text is known; else None."""
+        words = list(words)
+        while words and basename(words[0]) in _BEFORE_SHELLS:
+            words = words[1:]
+        if not words or self.depth >= _DEEPEST:
+            return None
+        if basename(words[0]) not in _SHELLS:
+            text = self.file(words[0])
+            is_shell = text is not None and re.match(r"#!.*sh\b", text)
+            return (text, "/bin/bash", words[1:]) if text is not None and is_shell else None
+        for at, word in enumerate(words[1:], 1):
+            if re.fullmatch(r"-[a-z]*c[a-z]*", word):
+                return (words[at + 1], words[0], words[at + 2 :]) if at + 1 < len(words) else None
+            if not word.startswith(("-", "+")) and words[at - 1] not in {"-o", "+o"}:
+                text = self.file(word)
+                return None if text is None else (text, words[0], words[at + 1 :])
+        return None
+
+
+def learnt(command: ShellCommand, variables: Variables) -> list[tuple[str, str, bool]] | None:
+    """Note what a command assigns: names, values, and whether it exports them; None where it assigns nothing."""
+    declares = bool(command.argv) and command.argv[0] in DECLARING
+    exports = declares and (command.argv[0] == "export" or "-x" in command.argv)
+    pairs = list(command.assignments()) if not command.argv else []
+    if declares:
+        pairs = [(match[1], match[2]) for word in command.argv[1:] if (match := _EXPORT.fullmatch(word))]
+    found: list[tuple[str, str, bool]] = []
+    for name, raw in pairs:
+        if command.construct is not None:
+            variables.conditional.add(name)  # what was before, or a default, is as likely
+            continue
+        value = variables.assign(name, raw)
+        if name in REFERABLE and MARK in value:
+            variables.values.pop(name, None)
+            variables.present.add(name)
+        found.append((name, value, exports))
+    return found if pairs or declares else None
+
+
+def words_of_command(command: ShellCommand, variables: Variables) -> list[str]:
+    """Return the arguments of a command, without the assignments in front of it."""
+    return [word for raw in command.argv for word in expanded(raw, variables)]
+
+
+def inner_text(command: ShellCommand, text: str, variables: Variables) -> str:
+    """Return the script of `sh -c` in which what is not known is as written; `text`: the same as an argument."""
+    raw = next((raw for raw in command.argv if expanded(raw, variables) == [text]), None)
+    return text if raw is None else shell_text(raw, variables)
+
+
+def short(text: str) -> str:
+    """Return a piece of shell as messages show it: in one line, and short."""
+    return quoted(" ".join(text.split()))[1:-1].replace('\\"', '"')

@@ -1,0 +1,104 @@
+"""What a container or a batch script runs → the program that trains, and what has to run before it in each pod."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from posixpath import basename
+
+from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line
+from deepspeed_operator.cli.imports.prelude import Prelude
+from deepspeed_operator.cli.imports.script_context import (
+    PRINTING,
+    WAITING,
+    ScriptContext,
+    inner_text,
+    words_of_command,
+)
+from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
+from deepspeed_operator.cli.imports.training_command import training_command
+
+
+@dataclass(slots=True)
+class ScriptEntry:
+    """What is run: `line` trains; `prelude` is shell that runs before it, once a pod, in `shell`.
+
+    `directory`: where the program starts, if the script says only that.
+    `environment`: what the script exports.
+    """
+
+    line: LaunchLine | None = None
+    prelude: str = ""
+    shell: str = "/bin/sh"
+    directory: str | None = None
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def entry_of(words: Sequence[str], context: ScriptContext) -> ScriptEntry:
+    """Read what a container runs: its command and arguments, in Kubernetes' form."""
+    inner = context.shell_script(words)
+    if inner is not None:
+        text, shell, arguments = inner
+        _name_arguments(context, arguments)
+        return script_entry(text, context, shell)
+    if words and basename(words[0]) in PRINTING | WAITING:
+        return ScriptEntry()
+    return ScriptEntry(launch_line([*words], context.variables, context.remarks, context.path))
+
+
+def script_entry(text: str, context: ScriptContext, shell: str = "/bin/bash") -> ScriptEntry:
+    """Read a script; `shell`: what runs it."""
+    commands = shell_commands(text)
+    prelude = Prelude(context, text)
+    chosen = training_command(commands, context)
+    if chosen is None:
+        prelude.read(commands)
+        return ScriptEntry()
+    prelude.read(commands[:chosen])
+    command = commands[chosen]
+    entry = _started(command, context)
+    if entry.line is not None:
+        if entry.prelude:
+            prelude.kept.append((entry.prelude, "\n"))
+        entry.prelude, entry.shell = prelude.finish(entry.line), shell
+        entry.environment = prelude.environment() | entry.environment
+        entry.directory = entry.directory or prelude.directory
+    if command.construct is not None:
+        context.changed("the program is started inside a loop or a condition of the script; here it is started once")
+    _after(commands[chosen + 1 :], command, text, context)
+    return entry
+
+
+def _started(command: ShellCommand, context: ScriptContext) -> ScriptEntry:
+    """Read the command that trains, and the script that it runs."""
+    variables = context.variables
+    outer = launch_line(words_of_command(command, variables), variables, context.remarks, context.path)
+    inner = context.shell_script(outer.program) if outer is not None and outer.starts_shell else None
+    entry = ScriptEntry(outer)
+    if outer is not None and inner is not None:
+        text, shell, arguments = inner
+        _name_arguments(context, arguments)
+        entry = script_entry(inner_text(command, text, variables), context.inner(), shell)
+        entry.line = entry.line.within(outer) if entry.line is not None else outer
+    before = {name: variables.assign(name, raw) for name, raw in command.assignments()}
+    if entry.line is not None:
+        entry.line.environment = before | entry.line.environment
+    return entry
+
+
+def _name_arguments(context: ScriptContext, arguments: Sequence[str]) -> None:
+    for position, argument in enumerate(arguments):
+        context.variables.values[str(position)] = argument
+
+
+def _after(commands: Sequence[ShellCommand], chosen: ShellCommand, text: str, context: ScriptContext) -> None:
+    """Say what becomes of the commands behind the program."""
+    piped = chosen.after == "|"
+    for command in commands:
+        if command.construct is not None and command.construct is chosen.construct:
+            continue
+        name = basename(command.argv[0]) if command.argv else ""
+        written = text[command.start : command.end].strip()
+        if piped:
+            context.left_out(f"| {written}", "kubectl logs shows what the ranks print")
+            piped = command.after == "|"
+        elif command.argv and name not in PRINTING:
+            context.left_out(written, "nothing runs after the program, with whose end the pod ends")

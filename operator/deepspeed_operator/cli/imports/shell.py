@@ -1,0 +1,233 @@
+"""The commands of a shell script, as far as its text tells them apart, and where each of them stands in it.
+
+It is read, never run: a word keeps its quotes, which expansion.py takes off.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+_OPENS: Final = {
+    "if": "fi",
+    "for": "done",
+    "while": "done",
+    "until": "done",
+    "select": "done",
+    "case": "esac",
+    "{": "}",
+}
+_CLOSES: Final = frozenset(_OPENS.values())
+_BEFORE_COMMANDS: Final = frozenset({"then", "do", "else", "elif", "!", "if", "while", "until", "{"})
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=")
+_HEREDOC: Final = re.compile(r"<<(-?)\s*\\?(['\"]?)([\w.!-]+)\2")
+_REDIRECTION: Final = re.compile(r"\d*(?:>>|>&|&>>?|>\||<>|<<<|<&|>|<)")
+
+
+@dataclass(slots=True)
+class Construct:
+    """A loop, condition, function or parentheses, with all that is in it, and its place in the text."""
+
+    start: int
+    end: int = -1
+
+
+@dataclass(slots=True)
+class ShellCommand:
+    """A simple command: its words as written, without redirections.
+
+    `start`, `end`: its place in the text, with a here-document of its.
+    `construct`: the outermost construct that it stands in, None where it stands by itself.
+    `before`, `after`: the operators on its sides, a newline where there is none.
+    """
+
+    words: list[str] = field(default_factory=list[str])
+    start: int = -1
+    end: int = -1
+    construct: Construct | None = None
+    before: str = "\n"
+    after: str = "\n"
+
+    def assignments(self) -> Iterator[tuple[str, str]]:
+        """Yield the names and raw values of what is assigned in front of the command."""
+        for word in self.words:
+            match = _ASSIGNMENT.match(word)
+            if match is None:
+                return
+            yield match[1], word[match.end() :]
+
+    @property
+    def argv(self) -> list[str]:
+        """The words behind the assignments."""
+        return self.words[sum(1 for _ in self.assignments()) :]
+
+
+def shell_commands(text: str) -> list[ShellCommand]:
+    """Return the simple commands of a script, in their order. What no shell would read is read as far as it goes."""
+    return list(_Reader(text).commands())
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.open: list[str] = []  # what ends the constructs that are open
+        self.construct = Construct(-1)  # the outermost of them
+        self.heredocs: list[tuple[str, bool, ShellCommand]] = []
+        self.command = ShellCommand()
+
+    def commands(self) -> Iterator[ShellCommand]:
+        while self.at < len(self.text):
+            sign = self.text[self.at]
+            if self.text.startswith("\\\n", self.at):
+                self.at += 2
+            elif sign in " \t\r":
+                self.at += 1
+            elif sign == "#":
+                self.at = _line_end(self.text, self.at)
+            elif sign in "\n;&|()" and not self.text.startswith(("&>", "<(", ">("), self.at):
+                yield from self._separator()
+            else:
+                self._word()
+        yield from self._finish("\n")
+
+    def _separator(self) -> Iterator[ShellCommand]:
+        operator = next(each for each in ("&&", "||", ";;", self.text[self.at]) if self.text.startswith(each, self.at))
+        yield from self._finish(operator)
+        self.at += len(operator)
+        if operator == "(":
+            self._open(")", self.at - 1)
+        elif operator == ")" and self.open and self.open[-1] == ")":
+            self._close()
+        elif operator == "\n":
+            self._skip_heredocs()
+
+    def _finish(self, operator: str) -> Iterator[ShellCommand]:
+        command = self.command
+        self.command = ShellCommand(before=operator)
+        if command.words:
+            command.after = operator
+            yield command
+        elif operator == "\n":  # an empty line or a comment after an operator changes nothing
+            self.command.before = command.before
+
+    def _word(self) -> None:
+        redirection = _REDIRECTION.match(self.text, self.at)
+        heredoc = _HEREDOC.match(self.text, self.at)
+        if heredoc is not None and not self.text.startswith("<<<", self.at):
+            self.heredocs.append((heredoc[3], bool(heredoc[1]), self.command))
+            self.at = heredoc.end()
+            return
+        if redirection is not None and not self.text.startswith(("<(", ">("), self.at):
+            self.at = redirection.end()
+            while self.at < len(self.text) and self.text[self.at] in " \t":
+                self.at += 1
+            self.at = self.command.end = word_end(self.text, self.at)
+            return
+        start, self.at = self.at, word_end(self.text, self.at)
+        if self.at == start:
+            self.at += 1  # a sign that begins no word
+            return
+        self._add(self.text[start : self.at], start)
+
+    def _add(self, word: str, start: int) -> None:
+        command = self.command
+        if not command.words:
+            if self.open and word == self.open[-1] and word in _CLOSES:
+                self._close()
+                return
+            if word in _OPENS:
+                self._open(_OPENS[word], start)
+            if word in _BEFORE_COMMANDS:
+                return
+            command.start, command.construct = start, self.construct if self.open else None
+        command.words.append(word)
+        command.end = self.at
+
+    def _open(self, end: str, start: int) -> None:
+        if not self.open:
+            self.construct = Construct(start)
+        self.open.append(end)
+
+    def _close(self) -> None:
+        self.open.pop()
+        self.construct.end = self.at
+
+    def _skip_heredocs(self) -> None:
+        for delimiter, indented, command in self.heredocs:
+            while self.at < len(self.text):
+                end = _line_end(self.text, self.at)
+                line = self.text[self.at : end]
+                self.at = min(end + 1, len(self.text))
+                command.end = max(command.end, end)
+                if (line.lstrip("\t") if indented else line) == delimiter:
+                    break
+        self.heredocs.clear()
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def word_end(text: str, at: int) -> int:
+    """Return where the word that begins here ends."""
+    while at < len(text):
+        sign = text[at]
+        if sign == "\\":
+            at += 2
+        elif sign == "'":
+            at = _behind(text, "'", at + 1)
+        elif sign == '"':
+            at = double_quote_end(text, at)
+        elif sign == "`":
+            at = _behind(text, "`", at + 1)
+        elif text.startswith(("$(", "${", "<(", ">("), at):
+            at = bracket_end(text, at + 1)
+        elif sign == "(" and text[at - 1 : at] == "=":
+            at = bracket_end(text, at)  # an array
+        elif sign in " \t\r\n;&|()<>":
+            break
+        else:
+            at += 1
+    return min(at, len(text))
+
+
+def double_quote_end(text: str, at: int) -> int:
+    """Return the position behind the quotation that begins here."""
+    at += 1
+    while at < len(text) and text[at] != '"':
+        if text[at] == "\\":
+            at += 2
+        elif text.startswith(("$(", "${"), at):
+            at = bracket_end(text, at + 1)
+        else:
+            at += 1
+    return min(at + 1, len(text))
+
+
+def bracket_end(text: str, at: int) -> int:
+    """Return the position behind the bracket that opens here, with what is quoted in it."""
+    opening, depth = text[at], 0
+    closing = {"(": ")", "{": "}"}[opening]
+    while at < len(text):
+        sign = text[at]
+        if sign == "\\":
+            at += 1
+        elif sign == "'":
+            at = _behind(text, "'", at + 1) - 1
+        elif sign == '"':
+            at = double_quote_end(text, at) - 1
+        elif sign == opening:
+            depth += 1
+        elif sign == closing:
+            depth -= 1
+            if depth == 0:
+                return at + 1
+        at += 1
+    return len(text)
+
+
+def _behind(text: str, sign: str, at: int) -> int:
+    end = text.find(sign, at)
+    return len(text) if end < 0 else end + 1

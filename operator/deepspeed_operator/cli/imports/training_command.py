@@ -1,0 +1,70 @@
+"""Which command of a script trains: the others prepare, wait, print or tidy up."""
+
+from collections.abc import Sequence
+from posixpath import basename
+from typing import Final
+
+from deepspeed_operator.cli.imports.expansion import Variables
+from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line
+from deepspeed_operator.cli.imports.remarks import Remarks
+from deepspeed_operator.cli.imports.script_context import (
+    DECLARING,
+    PRINTING,
+    WAITING,
+    ScriptContext,
+    inner_text,
+    learnt,
+    words_of_command,
+)
+from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
+
+_NOT_TRAINING: Final = frozenset({"compileall", "ensurepip", "http.server", "json.tool", "pip", "pip3", "venv"})
+_PREPARING: Final = frozenset(
+    {".", "conda", "eval", "mamba", "micromamba", "ml", "module", "pip", "pip3", "sacct", "sbatch", "sbcast"}
+    | {"scancel", "scontrol", "source", "spack", "squeue", "ssh", "ulimit"}
+)
+_NOTHING, _SCRIPT, _PROGRAM, _TASKS, _LAUNCHER = range(5)
+
+
+def training_command(commands: Sequence[ShellCommand], context: ScriptContext) -> int | None:
+    """Return which command trains: the last that starts ranks, else the last Python program, else a script.
+
+    None where nothing does.
+    """
+    trial = context.variables.copy()
+    best: tuple[int, int] | None = None
+    for at, command in enumerate(commands):
+        learnt(command, trial)
+        rank = _rank(command, trial, context)
+        if rank and (best is None or rank >= best[0]):
+            best = rank, at
+    return None if best is None else best[1]
+
+
+def _rank(command: ShellCommand, variables: Variables, context: ScriptContext) -> int:
+    words = words_of_command(command, variables)
+    if not words or words[0] in DECLARING | PRINTING | WAITING | _PREPARING:
+        return _NOTHING
+    line = launch_line(words, variables, Remarks(), "")
+    if line is None or not line.program:
+        return _NOTHING
+    inner = context.shell_script(line.program) if line.starts_shell else None
+    if inner is None:
+        return _rank_of(line)
+    commands = shell_commands(inner_text(command, inner[0], variables))
+    return max((_rank(each, variables, context.inner()) for each in commands), default=_NOTHING)
+
+
+def _rank_of(line: LaunchLine) -> int:
+    *_, name = line.launcher.split() or [""]
+    if line.kind == "module" and line.program[0] in _NOT_TRAINING:
+        return _NOTHING
+    if line.kind == "command" and basename(line.program[0]) in PRINTING | WAITING:
+        return _NOTHING
+    if name == "shell":
+        return _SCRIPT if len(line.program) > 1 else _NOTHING
+    if name == "":
+        return _NOTHING if line.kind == "command" and "-c" not in line.program else _PROGRAM
+    if name == "srun":
+        return _NOTHING if line.kind == "command" else _TASKS
+    return _TASKS if name == "mpirun" else _LAUNCHER
