@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any, Final, cast
@@ -14,6 +15,7 @@ from deepspeed_operator.cli.arguments import within
 from deepspeed_operator.cli.imports.conversion import Conversion, GivenWorld
 from deepspeed_operator.cli.imports.dispatch import Imported, from_command, imported
 from deepspeed_operator.cli.imports.remarks import Treatment
+from deepspeed_operator.cli.kube_yaml import parse_yaml
 from deepspeed_operator.cli.paint import Colour, painted
 from deepspeed_operator.cli.report import Options, Report, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines
@@ -38,7 +40,7 @@ def define(parser: argparse.ArgumentParser) -> None:
         "StatefulSet or Pod, an Argo Workflow that creates one, a SLURM batch script, or a script of command lines. "
         "Several files are one input: a TrainJob and its runtime, a job and its ConfigMaps. The DeepSpeedJobs are "
         "printed, and what was carried, changed and left out is told beside them. Ends with 0 where all became jobs "
-        "that dsjob validate accepts, 1 where one is refused or not valid, 2 where nothing in a file is a job."
+        "that dsjob validate accepts, 1 where one is refused or not valid, 2 where nothing in a file is one."
     )
     parser.add_argument("files", nargs="*", metavar="FILE")
     parser.add_argument(
@@ -70,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(*(_yaml(each.manifest) for _, each in result.conversions if each.manifest), sep="---\n", end="")
         print(*_lines(result, reports), sep="\n", file=sys.stderr)
-    if result.unknown or not result.conversions:
+    converted = {file for file, _ in result.conversions}
+    if not result.conversions or any(file not in converted for file, _ in result.unknown):
         return UNREADABLE
     refused = any(conversion.manifest is None for _, conversion in result.conversions)
     return NOT_VALID if refused or any(report.count(Level.ERROR) for report in reports.values()) else FINE
@@ -93,7 +96,15 @@ class _Writer(yaml.SafeDumper):
 
 
 def _text(writer: Any, text: str) -> yaml.ScalarNode:
-    return writer.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    style = "|" if "\n" in text else "'" if _is_other_to_kubectl(text) else None
+    return writer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+def _is_other_to_kubectl(text: str) -> bool:
+    """Whether a text without quotes is a number or a boolean to kubectl, and none to this library."""
+    if not re.fullmatch(r"[-+.\w]{1,40}", text):
+        return False
+    return not isinstance(next(parse_yaml(text)).root.value, str)
 
 
 _Writer.add_representer(str, _text)

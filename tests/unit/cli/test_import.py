@@ -389,3 +389,59 @@ def test_what_dsjob_validate_would_refuse_is_told_and_counts() -> None:
 def test_without_a_file_or_a_command_line_nothing_is_done() -> None:
     assert dsjob("import").exit_code == 2
     assert "no such file" in dsjob("import", "/nowhere.yaml").stderr.lower()
+
+
+def test_a_scripts_own_arguments_are_none_and_its_defaults_hold() -> None:
+    result = dsjob(
+        "import",
+        "--command",
+        'OUT=$1\nif [ "$OUT" == "" ]; then\n  OUT=./out\nfi\nLR=${2:-1e-4}\nmkdir -p $OUT\nrm -rf $OUT/*\n'
+        ": ${STAGE:=3}\ndeepspeed --no_local_rank t.py --lr $LR --output_dir $OUT --stage $STAGE $@",
+    )
+    spec = job_of(result)
+    assert spec["training"]["args"] == ["--lr", "1e-4", "--output_dir", "./out", "--stage", "3"]
+    script = spec["template"]["spec"]["containers"][0]["command"][2]
+    assert script == 'OUT=./out\nmkdir -p $OUT\nexec "$@"'
+    assert "delete what was saved before" in told(result, "left out")
+    assert "the script's own arguments" in told(result, "left out")
+
+
+def test_arrays_and_what_only_the_cluster_knows_of_a_batch_script() -> None:
+    script = (
+        "#!/bin/bash\n#SBATCH --job-name=a_b\n#SBATCH -N 2 --gres=gpu:h100:4 --time=1-02:00:00\n#SBATCH "
+        "--mem=64G -c 8\n"
+        "module load cuda\nexport MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)\n"
+        'RUN=(torchrun --nnodes=$SLURM_NNODES --nproc_per_node=4\n  --rdzv_endpoint=$MASTER_ADDR:29500) # c\nX=""\n'
+        'if [ -d /x ]; then X="--auto-resume=1"; fi\n'
+        'srun $X -l "${RUN[@]}" t.py --name run-$SLURM_JOB_ID --rank $SLURM_PROCID\n'
+    )
+    result = dsjob("import", "-", stdin=script)
+    spec = job_of(result)
+    assert (spec["nodes"], "slotsPerNode" in spec) == (2, False)
+    assert spec["training"] == {"script": "t.py", "args": ["--name", "run-a_b", "--rank", "$(NODE_RANK)"]}
+    assert spec["lifecycle"] == {"activeDeadlineSeconds": 26 * 3600}
+    resources = spec["template"]["spec"]["containers"][0]["resources"]
+    assert resources == {"limits": {"nvidia.com/gpu": 4}, "requests": {"cpu": 8, "memory": "64Gi"}}
+    assert "module load cuda" in told(result, "left out")
+    assert "write spec.image" in told(result, "warning")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("deepspeed --hostfile hosts t.py", "say it by --nodes"),
+        ("torchrun --nnodes $(wc -l < hosts) t.py", "say it by --nodes"),
+        ("DATA=<path to data>\ntorchrun t.py $DATA", "<path to data> is to be filled in first"),
+        ("srun -N $N python t.py\n#SBATCH --array=1-3", ""),
+    ],
+)
+def test_what_only_a_shell_or_its_author_knows_is_asked_for(script: str, words: str) -> None:
+    result = dsjob("import", "--command", script)
+    assert words in told(result, "refused")
+    assert result.exit_code == (1 if words else 0)
+
+
+def test_text_that_kubectl_takes_for_something_else_is_quoted() -> None:
+    result = dsjob("import", "--command", "torchrun t.py 1e-4 y off 0o17 1_000 .5 1:2 null ''")
+    assert result.exit_code == 0, result.stderr
+    assert "1e-4" in job_of(result)["training"]["args"]

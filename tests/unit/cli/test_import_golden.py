@@ -39,15 +39,17 @@ def row(name: str) -> str:
     became = next((line for line in golden.splitlines() if line.startswith(f"{SOURCES}/{name}: ")), "")
     kind, _, job = became.removeprefix(f"{SOURCES}/{name}: ").partition(" → ")
     world = re.search(r"(\d+ nodes?) × (\d+ slots?)", golden)
-    refused = re.search(r"  refused: \S+: ([^:|]*)", golden)
+    refused = re.search(r"  refused: \S+: (.*)", golden)
     unknown = re.search(r"no job: (.*)", golden)
-    outcome = f"{world[1]} × {world[2]}" if world else refused[1] if refused else unknown[1] if unknown else job
+    reason = refused[1] if refused else ""
+    reason = reason if len(reason) <= 90 else f"{reason[:90].rsplit(' ', 1)[0]} …"
+    outcome = f"{world[1]} × {world[2]}" if world else reason if refused else unknown[1] if unknown else job
     counts = [
         len(re.findall(rf"^  {each}: ", golden, re.MULTILINE)) for each in ("carried", "changed", "left out", "warning")
     ]
     verdict = "refused: " if refused and not world else ""
     numbers = " | ".join(map(str, counts))
-    return f"| {first.removeprefix('# ')} | {kind or 'none'} | {verdict}{outcome} | {numbers} |\n"
+    return f"| {first.removeprefix('# ')} | {kind or 'none'} | {verdict}{outcome.replace('|', '/')} | {numbers} |\n"
 
 
 def test_the_page_documents_what_became_of_them(pytestconfig: pytest.Config) -> None:

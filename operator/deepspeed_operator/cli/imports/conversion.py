@@ -1,5 +1,6 @@
 """A workload → a DeepSpeedJob's manifest. What would train wrongly is refused."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,8 +18,9 @@ from deepspeed_operator.cli.imports.script_entry import ScriptEntry, entry_of, s
 from deepspeed_operator.cli.imports.workload import Workload, file_reader, gpus_of
 from deepspeed_operator.job.template import PodTemplate
 
-_LAUNCHERS_OF_NODES: Final = frozenset({"torchrun", "deepspeed", "accelerate launch"})
-_PORT_RANGE: Final = "the ranks meet on a port of the operator's choice"
+_SERVERS: Final = frozenset({"nginx", "ray", "sglang", "text-generation-launcher", "tritonserver", "vllm"})
+_REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+_BLANK: Final = re.compile(r"(?m)(?<=[=\s\"'])<[A-Za-z][^<>|&;\n]* [^<>|&;\n]*>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class _Converter:
 
     def manifest(self) -> Json | None:
         self._present()
+        if self.workload.script is not None:
+            for blank in dict.fromkeys(_BLANK.findall(self.workload.script)):
+                self.remarks.refuse(self.workload.path, f"{blank} is to be filled in first")
         file = file_reader(self.template, self.trainer, self.workload.config_maps)
         entry = self._entry(file)
         line = entry.line
@@ -78,6 +83,7 @@ class _Converter:
             if not self.remarks.refused:
                 self._no_program()
             return None
+        self._unknown_world(line)
         nodes, slots = self._world(line)
         self._judge(line, nodes)
         if self.remarks.refused:
@@ -87,9 +93,13 @@ class _Converter:
         gpus = gpus_of(template)
         if slots is not None and slots != gpus:
             spec["slotsPerNode"] = slots
-        if line.image is not None:
+        image = (line.image or "").replace("#", "/")
+        if image and (image.endswith((".sqsh", ".sif")) or not re.fullmatch(r"[a-z0-9][\w./:@-]*", image)):
+            why = "push it to a registry, and name it in spec.image"
+            self.remarks.left_out(self.workload.path, f"--container-image {image.replace(MARK, '')}: {why}")
+        elif image:
             self.remarks.changed(self.workload.path, f"--container-image {line.image} is spec.image")
-            spec["image"] = line.image
+            spec["image"] = image
         spec["training"] = self._training(line, nodes * (slots or 1))
         if line.ds_config is not None:
             spec["dsConfig"] = line.ds_config
@@ -104,7 +114,7 @@ class _Converter:
         if template:
             spec["template"] = template
         checkpoint_warnings(spec["training"], template, self.remarks)
-        self._undefined()
+        self._undefined(spec)
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": self._metadata(), "spec": spec}
 
     def _metadata(self) -> Json:
@@ -151,6 +161,16 @@ class _Converter:
             )
             self.remarks.refuse(self.workload.path, message)
 
+    def _unknown_world(self, line: LaunchLine) -> None:
+        """Refuse a number of nodes that only a shell, or a file that is not here, knows."""
+        said = line.nodes or self.workload.nodes or self.given.nodes
+        if said is None and line.spans and line.names_nodes:
+            why = "how many nodes there are is not written here: say it by --nodes"
+            self.remarks.refuse(self.workload.path, f"{line.launcher}: {why}")
+        if line.names_slots and line.slots is None and self.given.slots is None and gpus_of(self.template) is None:
+            why = "how many ranks a pod has is not written here: say it by --slots, or limit the trainer's GPUs"
+            self.remarks.warn(self.workload.path, f"{line.launcher}: {why}")
+
     def _world(self, line: LaunchLine) -> tuple[int, int | None]:
         workload, remarks = self.workload, self.remarks
         nodes = self.given.nodes or workload.nodes or line.nodes or 1
@@ -195,6 +215,8 @@ class _Converter:
                 "a Horovod program: it finds its world by MPI or Gloo, which nothing here gives, so that each "
                 "rank would train alone. Train with DeepSpeed or torch.distributed",
             )
+        elif line.program[0].partition(".")[0].rpartition("/")[2] in _SERVERS and not launcher:
+            remarks.refuse(path, f"{line.program[0]}: it serves, and trains nothing")
         elif launcher.endswith("mpirun") and line.kind == "command":
             shown = " ".join(line.program[:2])
             remarks.refuse(
@@ -304,18 +326,16 @@ class _Converter:
         )
         return training
 
-    def _undefined(self) -> None:
-        trainer = self.trainer
-        names = sorted(
-            self.workload.variables.undefined - {str(each.get("name")) for each in objects_at(trainer, "env")}
-        )
-        names = [name for name in names if not name.isdecimal()]
-        if names and not trainer.get("envFrom"):
-            shown = ", ".join(names)
+    def _undefined(self, spec: Json) -> None:
+        """Warn of variables to which the job refers, and which nothing is seen to set."""
+        given = {str(each.get("name")) for each in objects_at(self.trainer, "env")}
+        asked = set(_REFERENCE.findall(json.dumps(spec)))
+        names = sorted((asked & self.workload.variables.undefined) - given)
+        if names and not self.trainer.get("envFrom"):
             self.remarks.warn(
                 self.workload.path,
-                f"{shown}: asked for, and set by nothing in the file. Set it in the trainer container's env, "
-                "unless the image does",
+                f"{', '.join(names)}: asked for, and set by nothing in the file. "
+                "Set it in the trainer container's env, unless the image does",
             )
 
 

@@ -68,7 +68,8 @@ def imported(texts: Iterable[tuple[str, str]], given: GivenWorld, command: str |
     documents: list[_Readable] = []
     for file, text in texts:
         if _is_script(file, text):
-            workload = slurm_script(text, _stem(file)) if _SBATCH.search(text) else command_line(text)
+            of_slurm = _SBATCH.search(text) or PurePath(file).suffix in {".sbatch", ".slurm"} or "$SLURM_" in text
+            workload = slurm_script(text, _stem(file)) if of_slurm else command_line(text)
             workload.name = workload.name or _stem(file)
             result.conversions.append((file, converted(workload, given)))
             continue

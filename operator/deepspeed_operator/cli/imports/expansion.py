@@ -13,10 +13,13 @@ from deepspeed_operator.cli.imports.shell import bracket_end, double_quote_end, 
 MARK: Final = "\0"
 MARKED: Final = re.compile(f"{MARK}([^{MARK}]*){MARK}")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
-_DEFAULT: Final = re.compile(r"([A-Za-z_]\w*)(?::?[-=](.*))?", re.DOTALL)
+_DEFAULT: Final = re.compile(r"([A-Za-z_]\w*)(?::?([-=])(.*))?", re.DOTALL)
+_ARGUMENT: Final = re.compile(r"(\d+|[@*])(?::?[-=](.*))?", re.DOTALL)
+_WHICH: Final = re.compile(r"\$\((?:which|command -v) ([\w./-]+)\)")
+_OF_THE_SHELL: Final = frozenset({"PWD", "OLDPWD", "RANDOM", "SECONDS", "UID", "EUID", "BASHPID", "BASH_SOURCE"})
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _GLOB: Final = re.compile(r"[*?]|\[[^\]]+\]")
-_ARRAY: Final = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
+_ARRAY: Final = re.compile(r"\"?\$\{([A-Za-z_]\w*)\[[@*]\]\}\"?")
 _LARGEST: Final = 10**9
 _OPERATIONS: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
     ast.Add: operator.add,
@@ -36,6 +39,7 @@ class Variables:
     `arrays`: the words of arrays.
     `conditional`: those that are assigned under a condition, and whose value there nobody knows.
     `used`: those that were asked for; `undefined`: those of them that nothing is seen to set.
+    `asks_for_arguments`: whether the script's own arguments were asked for.
     """
 
     values: dict[str, str] = field(default_factory=dict[str, str])
@@ -44,6 +48,7 @@ class Variables:
     conditional: set[str] = field(default_factory=set[str])
     used: set[str] = field(default_factory=set[str])
     undefined: set[str] = field(default_factory=set[str])
+    asks_for_arguments: bool = False
 
     def copy(self) -> "Variables":
         return Variables(dict(self.values), set(self.present), dict(self.arrays), set(self.conditional))
@@ -54,7 +59,7 @@ class Variables:
         self.used.add(name)
         if name in self.present and (value is None or not splits or len(value.split()) == 1):
             return f"$({name})"
-        if value is None and name in self.conditional:
+        if value is None and (name in self.conditional or name in _OF_THE_SHELL):
             return f"{MARK}${{{name}}}{MARK}"
         if value is None:
             self.undefined.add(name)
@@ -175,20 +180,34 @@ class _Expansion:
         elif following and following in "({":
             self.at = bracket_end(self.raw, start + 1)
             inner = self.raw[start + 2 : self.at - 1]
+            argument = _ARGUMENT.fullmatch(inner)
+            if argument is not None and following == "{":
+                self._argument(argument[1], argument[2] or "")
+                return
             match = _DEFAULT.fullmatch(inner)
             if match is None or (following == "(" and inner not in self.variables.present):
                 self._unknown(start)
             else:
-                self._value(match[1], match[2], splits=splits)
+                if match[2] == "=" and match[1] not in self.variables.values | dict.fromkeys(self.variables.present):
+                    self.variables.assign(match[1], f'"{match[3]}"')
+                self._value(match[1], match[3], splits=splits)
         elif name is not None:
             self.at = name.end()
             self._value(name[0], None, splits=splits)
-        elif following and following in "@*#?$!-0123456789":
+        elif following and following in "@*123456789":
+            self.at = start + 2
+            self._argument(following, "")
+        elif following and following in "#?$!-0":
             self.at = start + 2
             self._unknown(start)
         else:
             self.at = start + 1
             self._put("$")
+
+    def _argument(self, position: str, default: str) -> None:
+        """Put one of the script's own arguments, or its default, since they are none where nobody says them."""
+        self.variables.asks_for_arguments = True
+        self.pieces.append((self.variables.values.get(position) or default, True))
 
     def _value(self, name: str, default: str | None, *, splits: bool) -> None:
         known = self.variables
@@ -210,6 +229,10 @@ class _Expansion:
 
     def _unknown(self, start: int) -> None:
         raw = self.raw[start : self.at]
+        which = _WHICH.fullmatch(raw)
+        if which is not None:
+            self._put(which[1])
+            return
         self._put(raw if self.keep else f"{MARK}{raw}{MARK}")
 
     def _literal(self, text: str) -> str:

@@ -31,6 +31,7 @@ _WRAPPERS: Final = frozenset(
     "unbuffer",
     "xvfb-run",
 }
+_REMOTE: Final = frozenset({"clush", "dsh", "parallel", "pdsh", "screen", "ssh", "tmux", "xargs"})
 _ENVIRONMENTS: Final = frozenset({"conda", "mamba", "micromamba", "pipenv", "pixi", "poetry", "uv", "hatch"})
 _CONTAINERS: Final = frozenset({"singularity", "apptainer", "enroot", "docker", "podman", "shifter"})
 _SELF_LAUNCHING: Final = frozenset({"axolotl", "colossalai", "composer", "llamafactory-cli", "swift", "xtuner", "tune"})
@@ -62,6 +63,7 @@ class LaunchLine:
     `nodes`, `slots`, `processes`: how many nodes, ranks a node and ranks in all, None where the line does not say.
     `node_rank`: which node this is, as the line says.
     `spans`: whether the launcher is told of other nodes, or takes them from its environment.
+    `names_nodes`, `names_slots`: whether it is told how many, in words that may not be known here.
     `image`: the container image that the launcher starts it in.
     `once_a_pod`: the command that goes on to start its ranks itself, with SIZE for their number; None: the agent does.
     """
@@ -75,6 +77,8 @@ class LaunchLine:
     processes: int | None = None
     node_rank: str | None = None
     spans: bool = False
+    names_nodes: bool = False
+    names_slots: bool = False
     python: str | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])
     ds_config: Json | None = None
@@ -162,7 +166,7 @@ class _Line:
             if assignment is not None:
                 environment[assignment[1]] = assignment[2]
                 words = words[1:]
-            elif name in _WRAPPERS or name in _ENVIRONMENTS or name in _CONTAINERS:
+            elif name in _WRAPPERS | _REMOTE | _ENVIRONMENTS | _CONTAINERS:
                 inner = next((at for at in range(1, len(words)) if _starts(words[at])), None)
                 if inner is None:
                     return ([], environment) if name == "env" else (words, environment)
@@ -177,6 +181,8 @@ class _Line:
         shown = " ".join(words)
         if name in _CONTAINERS:
             why = "the pod is the container; push that image to a registry and name it in spec.image"
+        elif name in _REMOTE:
+            why = "the operator's agents start the ranks on all nodes, without ssh"
         elif name in _ENVIRONMENTS:
             why = "the environment is the image's; with its Python elsewhere, write spec.training.python"
         elif name in {"env", "exec", "time", "command", "nohup", "stdbuf", "unbuffer", "tini", "dumb-init", "setsid"}:
@@ -238,6 +244,8 @@ class _Line:
         if most and least != most:
             self.remarks.changed(self.path, f"--nnodes {nodes}: a job has a fixed number of nodes, here {most}")
         line.slots = self._number(options.last("nproc_per_node"))
+        line.names_nodes = options.has("nnodes")
+        line.names_slots = options.last("nproc_per_node") not in {None, "auto", "cpu", "gpu"}
         line.node_rank = options.last("node_rank")
         line.spans = (options.has("nnodes") and line.nodes != 1) and not options.has("standalone")
         line.max_restarts = self._number(options.last("max_restarts"))
@@ -261,6 +269,7 @@ class _Line:
             line.nodes, line.slots = included[0] or line.nodes, included[1] or line.slots
         line.node_rank = options.last("node_rank")
         line.spans = options.has("hostfile", "H", "num_nodes", "include", "i", "no_ssh") and line.nodes != 1
+        line.names_nodes = options.has("hostfile", "H", "num_nodes")
         ours = ("hostfile", "H", "include", "i", "master_addr", "master_port", "node_rank", "launcher", "launcher_args")
         ssh = ("ssh_port", "no_ssh", "no_ssh_check", "force_multi", "venv_script", "save_pid")
         self._dropped(options, f"{_OURS}; no ssh is needed", *ours, *ssh)
@@ -283,6 +292,7 @@ class _Line:
         line.nodes = self._number(options.last("num_machines"))
         line.processes = self._number(options.last("num_processes"))
         line.node_rank = options.last("machine_rank")
+        line.names_nodes, line.names_slots = options.has("num_machines"), False
         line.spans = (options.has("num_machines") and line.nodes != 1) or options.has("config_file")
         line.max_restarts = self._number(options.last("max_restarts"))
         world = (

@@ -1,6 +1,7 @@
 """What a script does before its program: kept as the trainer container's entrypoint, or said to have no place."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from posixpath import basename, isabs
@@ -22,7 +23,6 @@ from deepspeed_operator.cli.imports.shell import Construct, ShellCommand
 
 _WAITS: Final = re.compile(r"\b(nslookup|getent|dig|ping|nc|ssh|sleep|host)\b")
 _OF_THE_IMAGE: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME"})
-_ARGUMENTS_OF_THE_SCRIPT: Final = re.compile(r"\$[@*#]|\"?\$\{?[0-9@*]\}?\"?")
 _OPTIONS: Final = re.compile(r"(^|\s)--?\w|/.*\s")
 
 
@@ -41,10 +41,12 @@ class Prelude:
     exported: dict[str, str] = field(default_factory=dict[str, str])
     directory: str | None = None
     prints: bool = False
+    commands: Sequence[ShellCommand] = ()
     unknown: list[str] = field(default_factory=list[str])  # exported by a batch script, with values of its cluster
 
     def read(self, commands: Sequence[ShellCommand]) -> None:
         """Read the commands before the program."""
+        self.commands = commands
         seen: list[Construct] = []
         for command in commands:
             construct = command.construct
@@ -60,12 +62,22 @@ class Prelude:
         if construct.end < 0:
             return  # the program itself stands in it
         text = self.text[construct.start : construct.end].strip()
+        if self._only_assigns(construct):
+            return
         if self.context.batch:
             self.context.left_out(text, "it is about the batch system's nodes, or cannot be told from that")
         elif _WAITS.search(text) and text.startswith(("until", "while", "for", "if")):
             self.context.left_out(text, "the agents wait for each other themselves")
         else:
             self.kept.append((text, command.after if command.after in {"&&", "||"} else "\n"))
+
+    def _only_assigns(self, construct: Construct) -> bool:
+        """Whether a construct does nothing but give variables values that are known without it."""
+        inside = [each for each in self.commands if each.construct == construct]
+        words = [each.argv[0] if each.argv else "" for each in inside]
+        names = {name for each in inside for name, _ in each.assignments() if not each.argv}
+        known = all(name in self.context.variables.values for name in names)
+        return bool(names) and known and all(word in {"", "[", "[[", "test"} or word in PRINTING for word in words)
 
     def _simple(self, command: ShellCommand) -> None:
         written = self.text[command.start : command.end].strip()
@@ -79,6 +91,8 @@ class Prelude:
         writes = ">" in written
         if name in WAITING or name.endswith("sshd"):
             self.context.left_out(written, "no ssh is needed, and the agents wait for each other")
+        elif name == "rm":
+            self.context.left_out(written, "whenever a pod starts it would delete what was saved before")
         elif name in PRINTING and not writes:
             self.prints = self.prints or name != "set"
             if name == "set" and not self.context.batch:
@@ -119,6 +133,10 @@ class Prelude:
     def finish(self, line: LaunchLine) -> str:
         """Return the shell that is to run before the program of this line, whose words are changed to need it."""
         exports = self._exports(line)
+        if self.context.variables.asks_for_arguments:
+            why = "the script's own arguments, which are taken as none; write what they were into spec.training.args"
+            self.context.left_out("$1, $@", why)
+            self.context.variables.asks_for_arguments = False
         used = self.context.variables.used
         composed = {written for name, written in self.assigned if name in used and not exports}
         self.kept = [each for each in self.kept if each[0] not in composed]
@@ -151,9 +169,15 @@ class Prelude:
         texts = [*(text.partition("=")[2] for text, _ in exports), *(text for text, _ in self.kept)]
         needed: list[str] = []
         for name, written in reversed(self.assigned):
-            if written not in needed and any(re.search(rf"\$\{{?{name}\b", text) for text in texts):
-                needed.insert(0, written)
-                texts.append(written)
+            if not any(re.search(rf"\$\{{?{name}\b", text) for text in texts):
+                continue
+            known = self.context.variables.values.get(name)
+            is_plain = known is not None and MARK not in known and "$" not in known
+            # As it is where the script has no arguments.
+            assignment = f"{name}={shlex.quote(known)}" if known is not None and is_plain else written
+            if assignment not in needed:
+                needed.insert(0, assignment)
+                texts.append(assignment)
         return needed
 
     def _exports(self, line: LaunchLine) -> list[tuple[str, str]]:
@@ -162,9 +186,6 @@ class Prelude:
 
         def reference(match: re.Match[str]) -> str:
             raw = match[1]
-            if _ARGUMENTS_OF_THE_SCRIPT.fullmatch(raw):
-                self.context.left_out(raw, "arguments of the script itself; write them into spec.training.args")
-                return ""
             value = raw if raw.startswith(("$", "`")) else f"$(echo {raw})"
             simple = re.fullmatch(r"\$\{(\w+)\}", raw)
             name = simple[1] if simple else exports.get(value, f"ARGUMENT_{len(exports) + 1}")

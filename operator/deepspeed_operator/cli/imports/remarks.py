@@ -47,6 +47,6 @@ class Remarks(list[Remark]):
         return any(remark.treatment is Treatment.REFUSED for remark in self)
 
     def _add(self, treatment: Treatment, path: str, message: str) -> None:
-        remark = Remark(treatment, path, message)
+        remark = Remark(treatment, path, message.replace("\0", ""))  # around what only a shell knows
         if remark not in self:
             self.append(remark)

@@ -13,7 +13,8 @@ from deepspeed_operator.dsconfig.wording import quoted
 
 # What the agent tells the ranks, and nobody else is to set.
 OURS: Final = frozenset(
-    {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE"}
+    {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}
+    | {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE"}
     | {"NNODES", "NPROC_PER_NODE", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR"}
     | {"PET_MASTER_PORT", "PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND", "PET_RDZV_ID", "CROSS_RANK", "CROSS_SIZE"}
     | {"LOCAL_SIZE"}
@@ -86,16 +87,23 @@ def learnt(command: ShellCommand, variables: Variables) -> list[tuple[str, str, 
     pairs = list(command.assignments()) if not command.argv else []
     if declares:
         pairs = [(match[1], match[2]) for word in command.argv[1:] if (match := _EXPORT.fullmatch(word))]
+    if command.argv[:1] == [":"]:
+        words_of_command(command, variables)  # `: ${NAME:=default}` assigns
+        return []
     found: list[tuple[str, str, bool]] = []
     for name, raw in pairs:
-        if command.construct is not None:
-            variables.conditional.add(name)  # what was before, or a default, is as likely
-            continue
+        if command.construct is not None and variables.values.get(name):
+            continue  # what was before is as likely
+        if command.construct is not None and not raw.startswith("("):
+            trial = variables.copy().assign(name, raw)
+            if MARK in trial or name not in variables.values:
+                variables.conditional.add(name)
+                continue
         value = variables.assign(name, raw)
         if name in REFERABLE and MARK in value:
             variables.values.pop(name, None)
             variables.present.add(name)
-        found.append((name, value, exports))
+        found.append((name, value, exports and not raw.startswith("(")))
     return found if pairs or declares else None
 
 

@@ -50,7 +50,6 @@ def script_entry(text: str, context: ScriptContext, shell: str = "/bin/bash") ->
     prelude = Prelude(context, text)
     chosen = training_command(commands, context)
     if chosen is None:
-        prelude.read(commands)
         return ScriptEntry()
     prelude.read(commands[:chosen])
     command = commands[chosen]

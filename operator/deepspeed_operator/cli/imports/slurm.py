@@ -61,21 +61,32 @@ def slurm_script(text: str, name: str | None) -> Workload:
     remarks = Remarks()
     given = directives(text)
     workload = Workload(
-        "SLURM "
-            "script", given.pop("job-name", None) or name, None, {}, {}, remarks, path="script", script=text, batch=True
+        "SLURM script",
+        given.pop("job-name", None) or name,
+        None,
+        {},
+        {},
+        remarks,
+        path="script",
+        script=text,
+        batch=True,
     )
-    least, _, most = given.pop("nodes", "1").partition("-")
-    nodes = number(most or least) or 1
+    least, _, most = given.pop("nodes", "").partition("-")
+    # Without it sbatch's own options may say it; with other directives it is one.
+    said = number(most or least) or (1 if given else None)
+    nodes = said or 1
     tasks, per_node = number(given.pop("ntasks", None)), number(given.pop("ntasks-per-node", None))
     if tasks is not None and per_node is None:
         per_node = max(tasks // nodes, 1)
     gpus = _gpus(given, nodes, per_node or 1)
-    workload.nodes = nodes
-    remarks.carried("--nodes", f"spec.nodes: {nodes}")
+    workload.nodes = said
+    if least:
+        remarks.carried("--nodes", f"spec.nodes: {nodes}")
     resources = _resources(given, gpus, per_node or 1, remarks)
     if resources:
         workload.template = {"spec": {"containers": [{"name": "trainer", "resources": resources}]}}
-    _variables(workload, nodes, per_node or 1, gpus)
+    if said is not None:
+        _variables(workload, nodes, per_node or 1, gpus)
     workload.slots = per_node if per_node not in {None, 1} else None
     seconds = _seconds(given.pop("time", ""))
     if seconds:

@@ -21,7 +21,7 @@ from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
 _NOT_TRAINING: Final = frozenset({"compileall", "ensurepip", "http.server", "json.tool", "pip", "pip3", "venv"})
 _PREPARING: Final = frozenset(
     {".", "conda", "eval", "mamba", "micromamba", "ml", "module", "pip", "pip3", "sacct", "sbatch", "sbcast"}
-    | {"scancel", "scontrol", "source", "spack", "squeue", "ssh", "ulimit"}
+    | {"scancel", "scontrol", "source", "spack", "squeue", "ulimit"}
 )
 _NOTHING, _SCRIPT, _PROGRAM, _TASKS, _LAUNCHER = range(5)
 
@@ -43,7 +43,7 @@ def training_command(commands: Sequence[ShellCommand], context: ScriptContext) -
 
 def _rank(command: ShellCommand, variables: Variables, context: ScriptContext) -> int:
     words = words_of_command(command, variables)
-    if not words or words[0] in DECLARING | PRINTING | WAITING | _PREPARING:
+    if not words or words[0] in DECLARING | PRINTING | (WAITING - {"pdsh", "ssh"}) | _PREPARING:
         return _NOTHING
     line = launch_line(words, variables, Remarks(), "")
     if line is None or not line.program:
