@@ -1,12 +1,14 @@
 """What a failed rank costs: kill -9 of one of two, until both ranks have made a step again.
 
-    python3 -m bench.gpu.restarts --stage 1 --output restarts.jsonl             two GPUs, ≈ 480 s with all launchers
-    python3 -m bench.gpu.restarts --stage 3 --output restarts.jsonl --launchers warm cold       ≈ 290 s
+    python3 -m bench.gpu.restarts --output restarts.jsonl       two GPUs, ≈ 190 s with all launchers at stages 1 and 3
 
 Under `dsjob run` with two nodes of one GPU, with warm and with cold interpreters; under `torchrun --max-restarts`; and
 under `deepspeed`, started again by hand as soon as it has ended. A 1.3 B model trains, saves after 20 steps, and goes
 on from there. One JSON line each, with the seconds from the kill until both ranks had got so far, and the losses of the
 first steps from there.
+
+Four runs are side by side, since most of a start is one CPU's work for each rank, and a GPU holds four: whoever waits
+to be killed makes a step every 3 s. All launchers of a stage go on from one checkpoint, which the first of them saves.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,8 +33,12 @@ _RANKS: Final = 2
 _PATIENCE_SECONDS: Final = 240
 _MARK: Final = re.compile(r"mark (\w+) (\d+) (\d+) ([\d.]+)")
 _LOSSES: Final = re.compile(r"losses (\d+) (.+)")
-_READY: Final = "warm interpreter: "
+_TOLD: Final = ("] warm interpreter: ", "] no warm interpreter: ")
 _MARKS: Final = ("started", "torch", "deepspeed", "imported", "device", "model", "initialized", "loaded", "stepped")
+
+
+class EndedError(Exception):
+    """A run ended, or did not get as far as it should in time."""
 
 
 class Run:
@@ -69,13 +76,13 @@ class Run:
         self.wait(lambda: len(self.times(name, after)) == _RANKS, name)
 
     def wait_for_interpreters(self) -> None:
-        self.wait(lambda: sum(_READY in line for line in self.said) == _RANKS, "warm interpreter")
+        self.wait(lambda: sum(any(each in line for each in _TOLD) for line in self.said) == _RANKS, "interpreter")
 
     def wait(self, condition: Any, what: str) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS
         while not condition():
             if time.monotonic() > until or self.process.poll() is not None:
-                raise SystemExit(f"no {what}: {self.process.poll()}, {self.marks[-4:]}, {self.said[-3:]}")
+                raise EndedError(f"no {what}: {self.process.poll()}, {self.marks[-4:]}, {self.said[-3:]}")
             time.sleep(0.01)
 
     def kill(self, victim: int) -> float:
@@ -96,19 +103,22 @@ class Run:
 
 
 class Bench:
-    def __init__(self, stage: int, directory: Path, output: Path) -> None:
-        self.stage, self.directory, self.output = stage, directory, output
-        self.log = output.with_suffix(".log")
-        self.begun = time.monotonic()
+    """A launcher at a stage. `saves`: it makes the checkpoint, for which the others wait."""
+
+    def __init__(self, launcher: str, stage: int, directory: Path, output: Path, *, saves: bool, begun: float) -> None:
+        self.launcher, self.stage, self.directory, self.output = launcher, stage, directory, output
+        self.saves, self.begun = saves, begun
+        self.log = output.with_name(f"{launcher}-{stage}.log")
 
     def arguments(self) -> list[str]:
-        return [str(self.stage), str(self.directory / f"checkpoint-{self.stage}")]
+        directory = self.directory / f"checkpoint-{self.stage}"
+        return [str(self.stage), str(directory), "saves" if self.saves else "waits"]
 
     def dsjob(self, warm: str) -> list[str]:
         job = {
             "apiVersion": "deepspeed-operator.dev/v1alpha1",
             "kind": "DeepSpeedJob",
-            "metadata": {"name": "restarted"},
+            "metadata": {"name": f"{warm}-{self.stage}".lower()},
             "spec": {
                 "nodes": _RANKS,
                 "slotsPerNode": 1,
@@ -116,7 +126,7 @@ class Bench:
                 "failurePolicy": {"warmInterpreters": warm, "backoffSeconds": 1},
             },
         }
-        path = self.directory / f"{warm}.yaml"
+        path = self.directory / f"{warm}-{self.stage}.yaml"
         path.write_text(json.dumps(job))
         return [sys.executable, "-m", "deepspeed_operator.cli.main", "run", str(path)]
 
@@ -128,55 +138,47 @@ class Bench:
         nodes = ["--num_gpus", str(_RANKS), "--master_port", str(_port())]
         return [sys.executable, "-m", "deepspeed.launcher.runner", *nodes, str(_SCRIPT), *self.arguments()]
 
-    def measure(self, launcher: str, times: int) -> None:
-        """Kill a rank so often, and write what it cost each time."""
+    def measure(self, times: int, until: float) -> None:
+        """Kill a rank so often, but not after that time, and write what it cost each time."""
         command = {
             "warm": lambda: self.dsjob("Auto"),
             "cold": lambda: self.dsjob("Off"),
             "torchrun": self.torchrun,
             "deepspeed": self.deepspeed,
-        }[launcher]
+        }[self.launcher]
         begun = time.time()
         run = Run(command(), self.log)
-        run.wait_for("ready", begun)
-        self.write(run, launcher, "first", begun)
-        for number in range(times):
-            if launcher == "warm":
-                run.wait_for_interpreters()
-            said = len(run.said)
-            # A node on which a second rank was killed would give its pod back.
-            killed = run.kill(1 - number % _RANKS)
-            if launcher == "deepspeed":
-                run.process.wait(_PATIENCE_SECONDS)
-                ended = time.time() - killed
-                run = Run(command(), self.log)
-                self.write_ended(ended)
-            run.wait_for("ready", killed)
-            self.write(run, launcher, str(number + 1), killed, run.said[said:])
-        run.end()
+        try:
+            run.wait_for("ready", begun)
+            self.write(run, "first", begun)
+            for number in range(times):
+                if self.launcher == "warm":
+                    run.wait_for_interpreters()
+                if time.monotonic() > until:
+                    break
+                said = len(run.said)
+                # A node on which a second rank was killed would give its pod back.
+                killed, ended = run.kill(1 - number % _RANKS), None
+                if self.launcher == "deepspeed":
+                    run.process.wait(_PATIENCE_SECONDS)
+                    ended = round(time.time() - killed, 2)
+                    run = Run(command(), self.log)
+                run.wait_for("ready", killed)
+                self.write(run, str(number + 1), killed, run.said[said:], ended)
+        except EndedError as error:
+            print(f"stage {self.stage} {self.launcher}: {error}", flush=True)
+        finally:
+            run.end()
 
-    def write_ended(self, seconds: float) -> None:
-        self.append({"stage": self.stage, "launcher": "deepspeed", "ended": round(seconds, 2)})
-
-    def write(self, run: Run, launcher: str, which: str, since: float, said: Sequence[str] = ()) -> None:
-        """Write when the last rank had got how far."""
+    def write(self, run: Run, which: str, since: float, said: Sequence[str] = (), ended: float | None = None) -> None:
+        """Write when the last rank had got how far; `ended`: when the launcher had ended, where it had to."""
         reached = {name: round(max(run.times(name, since).values()) - since, 2) for name in _MARKS}
-        self.append(
-            {
-                "stage": self.stage,
-                "launcher": launcher,
-                "restart": which,
-                "seconds": reached,
-                "said": said,
-                "losses": run.losses,
-            }
-        )
-        at = time.monotonic() - self.begun
-        print(f"{at:5.0f} s: stage {self.stage} {launcher} {which}: {reached}", flush=True)
-
-    def append(self, line: dict[str, Any]) -> None:
+        at = round(time.monotonic() - self.begun, 1)
+        line: dict[str, Any] = {"stage": self.stage, "launcher": self.launcher, "restart": which, "seconds": reached}
+        line.update(ended=ended, at=at, said=said, losses=run.losses)
         with self.output.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        print(f"{at:5.0f} s: stage {self.stage} {self.launcher} {which}: {reached}", flush=True)
 
 
 def _port() -> int:
@@ -187,22 +189,23 @@ def _port() -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True, help="JSON lines; the log lies beside it")
+    parser.add_argument("--stages", nargs="+", type=int, default=[1, 3])
+    parser.add_argument("--output", type=Path, required=True, help="JSON lines; the logs lie beside it")
     parser.add_argument("--launchers", nargs="+", default=["warm", "cold", "torchrun", "deepspeed"])
-    parser.add_argument(
-        "--times",
-        nargs="+",
-        type=int,
-        default=[2, 2, 2, 2],
-        help="restarts of each launcher; of warm and cold 2 at most",
-    )
+    parser.add_argument("--times", type=int, default=2, help="restarts of each launcher; of warm and cold 2 at most")
+    parser.add_argument("--beside", type=int, default=4, help="runs side by side")
+    parser.add_argument("--budget", type=float, default=3600, help="seconds after which no other rank is killed")
     arguments = parser.parse_args()
     os.environ["PYTHONPATH"] = f"{_ROOT / 'operator'}:{os.environ.get('PYTHONPATH', '')}"
     with tempfile.TemporaryDirectory() as directory:
-        bench = Bench(arguments.stage, Path(directory), arguments.output)
-        for launcher, times in zip(arguments.launchers, arguments.times, strict=False):
-            bench.measure(launcher, times)
+        begun = time.monotonic()
+        until = begun + arguments.budget
+        with ThreadPoolExecutor(arguments.beside) as pool:
+            for launcher in arguments.launchers:
+                for stage in arguments.stages:
+                    saves = launcher == arguments.launchers[0]
+                    bench = Bench(launcher, stage, Path(directory), arguments.output, saves=saves, begun=begun)
+                    pool.submit(bench.measure, arguments.times, until)
     return 0
 
 

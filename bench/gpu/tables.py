@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.gpu import trainer_tables, verdicts
+from bench.gpu import restart_tables, trainer_tables, verdicts
 from bench.gpu.estimator import estimate
 from bench.gpu.expectations import (
     RECIPE,
@@ -274,6 +274,7 @@ def tables(folder: Path) -> Iterator[tuple[str, Iterator[str]]]:
     trained = [each for each in lines_of(folder, "trainer") if "mean" in each]
     yield "steps", _of_rows(_STEPS, trainer_tables.steps(trained, predicted))
     yield "stages", _of_rows(_STAGES, trainer_tables.stages(trained))
+    yield "restarts", _of_rows(restart_tables.HEAD, restart_tables.rows(lines_of(folder, "restarts")))
     yield "saved", saved(lines_of(folder, "saved"))
 
 

@@ -1,7 +1,7 @@
 """A training script as users write them, which goes on from its checkpoint and prints when it got how far.
 
 A mark is a name, the rank, its process and the time. The 5th step after the start prints `ready`, and before it the
-losses of these steps.
+losses of these steps. Which of several runs makes the checkpoint that all of them go on from says its third argument.
 """
 
 # pyright: basic, reportMissingImports=false
@@ -9,6 +9,7 @@ losses of these steps.
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 RANK = int(os.environ.get("RANK", "0"))
@@ -30,8 +31,12 @@ mark("deepspeed")
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer  # noqa: E402, F401  as fine-tunings import it
 
 mark("imported")
-STAGE, DIRECTORY = int(sys.argv[1]), sys.argv[2]
+# The last ones: DeepSpeed's launcher puts its own --local_rank before.
+STAGE, DIRECTORY, SAVES = int(sys.argv[-3]), sys.argv[-2], sys.argv[-1] == "saves"
+COMPLETE = Path(DIRECTORY, "complete")
 SAVE_AT, READY_AFTER, SEQUENCE, MICRO = 20, 5, 1024, 4
+# A dry run on CPUs.
+CPU = os.environ.get("DS_ACCELERATOR") == "cpu"
 # A Llama of 1.345 B parameters.
 MODEL = {
     "hidden_size": 2048,
@@ -42,6 +47,10 @@ MODEL = {
     "vocab_size": 32000,
     "max_position_embeddings": SEQUENCE,
 }
+if CPU:
+    SEQUENCE = 8
+    MODEL.update(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_size=100)
+    vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
 CONFIG: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": MICRO,
     "zero_optimization": {"stage": STAGE},
@@ -54,9 +63,10 @@ CONFIG: dict[str, Any] = {
 
 def main() -> None:
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    torch.cuda.set_device(local)
-    deepspeed.init_distributed("nccl")
-    device = torch.device("cuda", local)
+    if not CPU:
+        torch.cuda.set_device(local)
+    deepspeed.init_distributed("gloo" if CPU else "nccl")
+    device = torch.device("cpu") if CPU else torch.device("cuda", local)
     torch.ones(1, device=device)
     mark("device")
     torch.manual_seed(7)
@@ -67,6 +77,8 @@ def main() -> None:
     mark("model")
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=CONFIG)
     mark("initialized")
+    while not (SAVES or COMPLETE.exists()):
+        time.sleep(0.1)
     engine.load_checkpoint(DIRECTORY)
     mark("loaded")
     begun = engine.global_steps
@@ -78,15 +90,18 @@ def main() -> None:
         engine.step()
         losses.append(loss.item().hex())
         if engine.global_steps == begun + 1:
-            torch.cuda.synchronize()
+            if not CPU:
+                torch.cuda.synchronize()
             mark("stepped")
         if engine.global_steps == SAVE_AT:
             engine.save_checkpoint(DIRECTORY)
+            COMPLETE.touch()  # after a barrier
             mark("saved")
         if engine.global_steps == max(begun, SAVE_AT) + READY_AFTER:
             sys.stdout.write(f"losses {RANK} {' '.join(losses[-READY_AFTER:])}\n")
             mark("ready")
-        time.sleep(0.05)  # nobody trains for long here
+        # Nobody trains for long here, and others use these GPUs.
+        time.sleep(0.05 if engine.global_steps < max(begun, SAVE_AT) + READY_AFTER else 3)
 
 
 if __name__ == "__main__":
