@@ -86,6 +86,7 @@ def become(program: Program, environment: Mapping[str, str], changed: Mapping[st
     if hasattr(sys, "orig_argv"):  # since Python 3.10
         interpreter.orig_argv = list(program.argv)
     draw_anew()
+    initialize_anew()
     main_thread: Any = __import__("threading").main_thread()
     main_thread._set_native_id()  # Python 3.11 keeps the server's
     name_process(program.argv)
@@ -113,6 +114,14 @@ def draw_anew() -> None:
     process: Any = sys.modules.get("multiprocessing.process")
     if process is not None:
         process.current_process().authkey = os.urandom(32)
+
+
+def initialize_anew() -> None:
+    """NVML, which DeepSpeed initializes as it is imported and later asks for free memory, serves no forked process."""
+    nvml: Any = sys.modules.get("pynvml")
+    if nvml is not None:
+        with contextlib.suppress(Exception):
+            nvml.nvmlInit()
 
 
 def name_process(argv: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 import threading
+import time
 import zlib
 from typing import Any, Mapping, Sequence
 
@@ -41,8 +42,12 @@ UNFORKABLE = {
 }
 # Whose threads are pools of a numerical library, which stops them before a fork and starts them anew (OpenBLAS: by
 # pthread_atfork, blas_server.c; PyTorch's and libgomp's start at their first use).
-# DeepSpeed starts a thread as it is imported on GPU machines; whether ranks train after a fork there is not shown yet.
-POOLS = frozenset(("numpy", "scipy", "torch", "sklearn", "numexpr", "deepspeed"))
+POOLS = frozenset(("numpy", "scipy", "torch", "sklearn", "numexpr"))
+# Names of threads that a fork may leave behind: jemalloc starts its own anew (background_thread.c; pyarrow has it), and
+# NVML, which DeepSpeed initializes as it is imported, is initialized again in the rank (dso_forkchild). CUDA's own
+# begin alike, but whether CUDA is initialized is asked of itself.
+FORKABLE = ("jemalloc_bg_thd", "cuda")
+ENDING_SECONDS = 1.0  # for which a thread that was joined may still be seen
 # What a process that has initialized an accelerator has open. Of NVIDIA only CUDA itself can tell: NVML opens the same.
 DEVICES = ("/dev/kfd", "/dev/davinci", "/dev/accel", "/dev/neuron")
 # Read by libraries of C as they are loaded, where nobody sees it.
@@ -60,25 +65,59 @@ def digest(value: str) -> int:
 
 
 class Environ(type(os.environ)):  # type: ignore[misc]
-    """os.environ, which notes who reads what."""
+    """os.environ, which notes who reads what.
+
+    Who goes through all variables, or copies them, looks for names of its own, as tqdm and fsspec do: it is not noted.
+    """
 
     reads: dict[str, dict[str, int | None]] = {}  # noqa: RUF012  one process has one environment
+    passed: Any = None  # the key at which somebody is who goes through them
+    # dict() asks for all keys first, then for each: those still to come, and who has read which so far.
+    left: list[str] = []  # noqa: RUF012
+    copied: list[tuple[str, str, int | None]] = []  # noqa: RUF012
+
+    def __iter__(self) -> Any:
+        keys = list(super().__iter__())
+        try:
+            for Environ.passed in keys:
+                yield Environ.passed
+            self.settle()
+            Environ.left = keys
+        finally:
+            Environ.passed = None
 
     def __getitem__(self, key: Any) -> Any:
-        frame: Any = _INTERPRETER._getframe(1)
-        # Who goes through all of them looks for names of its own, as tqdm does.
-        if isinstance(key, str) and frame.f_code.co_name != "__iter__":
-            while frame is not None and frame.f_globals.get("__name__") in _OF_ENVIRON:
-                frame = frame.f_back
-            reader = str(frame.f_globals.get("__name__")) if frame is not None else ""
-            try:
-                value: str | None = super().__getitem__(key)
-            except KeyError:
-                value = None
-            self.reads.setdefault(reader.partition(".")[0], {}).setdefault(
-                key, None if value is None else digest(value)
-            )
+        if isinstance(key, str) and key != self.passed:
+            if self.left[:1] != [key]:
+                self.settle()
+            self.copied.append((self.reader(), key, self.digest(key)))
+            if self.left[:1] != [key]:
+                self.settle()
+            elif len(self.left) == 1:
+                self.copied.clear()
+            del self.left[:1]
         return super().__getitem__(key)
+
+    @classmethod
+    def settle(cls) -> None:
+        """Note what has been read, as it was no copy of all."""
+        cls.left = []
+        for reader, key, value in cls.copied:
+            cls.reads.setdefault(reader, {}).setdefault(key, value)
+        cls.copied.clear()
+
+    def digest(self, key: str) -> int | None:
+        try:
+            return digest(super().__getitem__(key))
+        except KeyError:
+            return None
+
+    @staticmethod
+    def reader() -> str:
+        frame: Any = _INTERPRETER._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__") in _OF_ENVIRON:
+            frame = frame.f_back
+        return str(frame.f_globals.get("__name__")).partition(".")[0] if frame is not None else ""
 
 
 _INTERPRETER: Any = sys
@@ -90,8 +129,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.last = ""
-        self.threads = unseen_threads()
-        self.starters: list[tuple[str, str]] = []
+        self.threads = threads()
+        self.starters: list[tuple[str, str, set[str]]] = []
 
     def find_spec(self, name: str, *_: Any) -> None:
         frame: Any = _INTERPRETER._getframe(1)
@@ -101,18 +140,27 @@ class Watch:
         self.last = name.partition(".")[0]
 
     def look(self, running: str) -> None:
-        threads = unseen_threads()
-        if threads > self.threads:
-            self.starters.append((self.last, running.partition(".")[0]))
-        self.threads = threads
+        now = threads()
+        if now - self.threads:
+            self.starters.append((self.last, running.partition(".")[0], now - self.threads))
+        self.threads = now
 
 
-def unseen_threads() -> int:
-    """Threads that are none of Python's."""
+def threads() -> set[str]:
+    """The numbers of this process's threads, Python's and others."""
     try:
-        return len(os.listdir("/proc/self/task")) - len(_INTERPRETER._current_frames())
+        return set(os.listdir("/proc/self/task"))
     except OSError:
-        return 0
+        return set()
+
+
+def name_of(thread: str) -> str | None:
+    """What it is called; None where it has ended."""
+    try:
+        with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return None
 
 
 def given() -> dict[str, str]:
@@ -141,6 +189,7 @@ class Preload:
         environ: Any = os.environ
         original = environ.__class__
         environ.__class__ = Environ
+        Environ.settle()
         Environ.reads.clear()
         sys.meta_path.insert(0, watch)  # type: ignore[arg-type]
         # torch then asks NVML whether there are devices, and not CUDA, which no fork survives.
@@ -173,6 +222,7 @@ class Preload:
 
     def read(self) -> str:
         """Whether a module read as it was imported what is another one in the rank."""
+        Environ.settle()
         for reader, read in sorted(Environ.reads.items()):
             of_a_rank = sorted((OF_A_RANK - {"PYTHONPATH"}) & set(read))
             if of_a_rank:
@@ -290,10 +340,17 @@ def cuda_is_initialized() -> bool:
 
 
 def threads_of(watch: Watch) -> str:
+    """Which thread that an import has started runs on, and would be missing after a fork."""
     others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if others:
         return f"an import has started the thread {others[0]}"
-    for last, running in watch.starters:
-        if not POOLS & {last, running}:
-            return f"{running} has started threads as it was imported"
+    until = time.monotonic() + ENDING_SECONDS
+    for last, running, started in watch.starters:
+        while not POOLS & {last, running}:
+            names = [name for name in map(name_of, started) if name is not None]
+            if all(name.startswith(FORKABLE) for name in names):
+                break
+            if time.monotonic() > until:
+                return f"{running} has started threads as it was imported"
+            time.sleep(0.01)
     return ""

@@ -143,6 +143,17 @@ def test_all_ranks_of_a_pod_start_together_each_with_its_own_environment(pod: Po
     assert len({each.code for each in ended}) == 1
 
 
+def test_nvml_is_initialized_again_in_each_rank(pod: Pod) -> None:
+    """On an H200 a forked process was told that it is not, and DeepSpeed asks NVML for free memory."""
+    users = pod.directory / "users"
+    users.mkdir()
+    (users / "pynvml.py").write_text("import os\nby = []\ndef nvmlInit(): by.append(os.getpid())\nnvmlInit()")
+    (pod.directory / "train.py").write_text("import os, pynvml; print(pynvml.by[-1] == os.getpid(), len(pynvml.by))")
+    rank = pod.rank("train.py", users=str(users))
+    pod.prepare(rank, "pynvml")
+    assert pod.warm_run(rank)[0].output == "True 2\n"
+
+
 def test_what_is_random_is_drawn_anew_and_variables_set_by_imports_stay(pod: Pod) -> None:
     users = pod.directory / "users"
     users.mkdir()

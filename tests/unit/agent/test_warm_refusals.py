@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.agent.harness import load
 from tests.unit.agent.warm import MODULES, Pod, Rank
 
 
@@ -25,6 +26,60 @@ REFUSED: dict[str, tuple[str, str]] = {
     "device": ("import os; file = os.open('/dev/accel', os.O_RDONLY)", "an import has opened /dev/accel"),
     "home": ("import os; home = os.environ.get('HF_HOME')", "the program sets HF_HOME before it imports home"),
 }  # fmt: skip
+
+
+ALLOWED: dict[str, str] = {
+    "named": "import ctypes, threading\nlibc = ctypes.CDLL(None)\nt = ctypes.c_ulong()\n"
+             "assert not libc.pthread_create(ctypes.byref(t), None, libc.pause, None)\n"
+             "assert not libc.pthread_setname_np(t, b'jemalloc_bg_thd')",
+    "ended": "import threading\nthread = threading.Thread(target=print)\nthread.start()\nthread.join()",
+    "copy": "import os; mine = {key: value for key, value in dict(os.environ).items() if key.startswith('FSSPEC_')}",
+    "items": "import os; mine = [value for key, value in os.environ.items() if key.startswith('TQDM_')]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_bears_a_fork_is_not_refused(pod: Pod, name: str) -> None:
+    """Threads that a library starts anew, or that have ended; and who looks through all variables for its own."""
+    users = pod.directory / "users"
+    users.mkdir()
+    (users / f"{name}.py").write_text(ALLOWED[name])
+    (pod.directory / "train.py").write_text(f"import {name}; print('trained')")
+    rank = pod.rank("train.py", users=str(users))
+    pod.prepare(rank, name)
+    assert pod.warm_run(rank)[0].output == "trained\n"
+
+
+READ: dict[str, list[str]] = {
+    "dict(os.environ); os.environ.copy(); {**os.environ}; list(os.environ.items())": [],
+    "dict(os.environ); os.environ['RANK']; dict(os.environ)": ["RANK"],
+    "list(os.environ); os.environ['RANK']": ["RANK"],
+    "'RANK' in os.environ": ["RANK"],
+    "os.getenv('NONE')": ["NONE"],
+}
+
+
+@pytest.mark.parametrize("code", READ)
+def test_what_a_module_reads_of_the_environment_is_noted_unless_it_copies_all(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preload = load("dso_preload")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(os.environ, "__class__", preload.Environ)
+    preload.Environ.reads.clear()
+    exec(code, {"__name__": "reader", "os": os})
+    preload.Environ.settle()
+    assert sorted(preload.Environ.reads.get("reader", {})) == READ[code]
+
+
+def test_a_variable_is_read_also_by_who_went_through_all_before(pod: Pod) -> None:
+    users = pod.directory / "users"
+    users.mkdir()
+    (users / "both.py").write_text("import os\nfor key in os.environ:\n    if key == 'RANK': break\nos.environ['RANK']")
+    rank = pod.rank("train.py", users=str(users))
+    pod.prepare(rank, "both")
+    assert pod.start(rank) is None
+    assert "both reads RANK as it is imported" in pod.said[-1]
 
 
 @pytest.mark.parametrize("name", REFUSED)
