@@ -28,11 +28,14 @@ _NAMES: Final = {
 
 
 def rows(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of a row for each stage and launcher, in seconds; `–` where a launcher does not tell."""
+    """Yield the cells of a row for each stage and launcher, in seconds; `–` where a launcher does not tell.
+
+    What was to be warm and started cold, as the agents said, counts as cold.
+    """
     restarts = [each for each in records if each["restart"] != "first"]
-    groups = dict.fromkeys((each["stage"], each["launcher"]) for each in restarts)
+    groups = dict.fromkeys((each["stage"], _launcher(each)) for each in restarts)
     for stage, launcher in sorted(groups, key=lambda group: (group[0], list(_NAMES).index(group[1]))):
-        same = [each for each in restarts if (each["stage"], each["launcher"]) == (stage, launcher)]
+        same = [each for each in restarts if (each["stage"], _launcher(each)) == (stage, launcher)]
         times = [each["seconds"] for each in same]
         yield (
             str(stage),
@@ -46,6 +49,10 @@ def rows(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:
         )
 
 
+def _launcher(record: Record) -> str:
+    return "cold" if any("with cold interpreters" in line for line in record["said"]) else record["launcher"]
+
+
 def _told(same: Sequence[Record], name: str) -> str:
     """The median of what the agents say of a part that they do."""
     lines = [line for each in same for line in each["said"]]
@@ -55,12 +62,3 @@ def _told(same: Sequence[Record], name: str) -> str:
 
 def _median(seconds: Sequence[float]) -> str:
     return f"{median(seconds):.2f}"
-
-
-def losses_agree(records: Sequence[Record]) -> bool:
-    """Whether both ranks' losses after every restart at a stage are the same, to the last digit."""
-    stages: dict[int, set[str]] = {}
-    for each in records:
-        if each["restart"] != "first":
-            stages.setdefault(each["stage"], set()).add(str(sorted(each["losses"].items())))
-    return all(len(found) == 1 for found in stages.values())

@@ -49,9 +49,8 @@ class Host:
 
     def starting(self, setup: Setup, model: Model, accumulation: int) -> float:
         """Seconds of a step in which the host starts what the GPU does; stage 3's own work comes besides."""
-        gathered = setup.stage == ZeroStage.PARAMETERS
-        trained = 0 if gathered else _trained_tensors(model)
-        gradients = trained if setup.stage > ZeroStage.DISABLED else 0
+        trained = _trained_tensors(model)
+        gradients = trained if setup.stage in (ZeroStage.OPTIMIZER_STATES, ZeroStage.GRADIENTS) else 0
         micro_step = kernels(model) * self.kernel + gradients * self.gradient
         return (accumulation * micro_step + trained * self.tensor) / setup.division.pipeline
 
@@ -84,6 +83,6 @@ def _trained_tensors(model: Model) -> int:
 
 
 # Python of PyTorch 2.11, transformers 5.17 and DeepSpeed 0.19.8, as two ranks took it on the host of two H200s: narrow
-# models under the Trainer and in a loop (bench/gpu/results/trainer/host.jsonl). The same host takes half as long again
-# at other times.
-USUAL: Final = Host(kernel=22e-6, gradient=75e-6, tensor=130e-6, between=45e-6)
+# models under the Trainer and in a loop (bench/gpu/results/trainer/host.jsonl), and a twentieth more, by all steps
+# under the Trainer on three machines. The same host takes half as long again at other times.
+USUAL: Final = Host(kernel=23e-6, gradient=80e-6, tensor=140e-6, between=47e-6)

@@ -13,7 +13,7 @@ from deepspeed_operator.plan.advice.alternatives import Circumstances, Plan, fre
 from deepspeed_operator.plan.model.architecture import Usage
 from deepspeed_operator.plan.model.hugging_face import from_hugging_face
 from deepspeed_operator.plan.time.costs import assumed
-from deepspeed_operator.plan.time.launching import Host, kernels
+from deepspeed_operator.plan.time.launching import USUAL, Host, kernels
 from deepspeed_operator.plan.time.links import Bandwidth, Links
 from tests.unit.plan.machine import configuration
 
@@ -66,7 +66,7 @@ def test_a_large_micro_batch_takes_as_long_as_the_gpu_and_what_a_framework_does_
     alone, under = planned(1, 16, framework=False), planned(1, 16)
     assert alone.time is not None
     assert alone.time.host == 0
-    assert seconds(under) - seconds(alone) == pytest.approx(4 * 201 * 45e-6)
+    assert seconds(under) - seconds(alone) == pytest.approx(4 * 201 * USUAL.between)
 
 
 def test_a_framework_that_waits_at_each_micro_step_leaves_less_behind_the_host() -> None:
