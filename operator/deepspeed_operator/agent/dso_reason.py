@@ -43,6 +43,10 @@ _REPORTED = re.compile(
 )
 
 
+# A traceback that no other one has led to.
+_BEGINS = re.compile(
+    r"(?<!the following exception:\n\n)(?<!another exception occurred:\n\n)^Traceback \(most", re.MULTILINE
+)
 # A process of a rank's own that was killed for the rank's memory.
 _WORKER = re.compile(r"DataLoader worker|exited unexpectedly|Broken ?Process ?Pool|killed by signal: Killed")
 # What torch logs before it aborts without a word.
@@ -59,7 +63,7 @@ class Told(NamedTuple):
 
 def finding(code: int, output: str, words: str, out_of_memory: bool) -> Told:
     """`code` as subprocess gives it, `output` legible, `words` of dso_words or the rank's error file."""
-    killed = _signal(code, output)
+    killed = _signal(code, output, words)
     if out_of_memory and (killed == signal.SIGKILL or _WORKER.search(words)):
         return Told("HostOutOfMemory", "the container ran out of memory")
     if _finished(output, words, killed):
@@ -147,14 +151,19 @@ def _finished(output: str, words: str, killed: int) -> bool:
     return "Traceback" not in after and not (waiting and "collective operation" in words)
 
 
-def _signal(code: int, output: str) -> int:
-    """The signal that has ended the rank, or by a launcher's or a shell's word what it has started; 0 if none."""
+def _signal(code: int, output: str, words: str) -> int:
+    """The signal that has ended the rank, or by a launcher's or a shell's word what it has started; 0 if none.
+
+    What came before the exception that ended a program was handled.
+    """
     if code < 0:
         return -code
     first = reported_end(output)
     if first is not None:
         return max(0, -first)
-    reported = [told for groups in _REPORTED.findall(output) for told in groups if told]
+    begins = [mark.start() for mark in _BEGINS.finditer(output)] if is_exception(words) else []
+    last = output[begins[-1] :] if begins and "ChildFailedError" not in words else output
+    reported = [told for groups in _REPORTED.findall(last) for told in groups if told]
     if reported:
         return int(reported[-1]) if reported[-1].isdigit() else getattr(signal, reported[-1], 0)
     return code - 128 if code - 128 in _OF_SHELLS else 0

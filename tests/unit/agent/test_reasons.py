@@ -59,6 +59,12 @@ Traceback (most recent call last):
 FileNotFoundError: [Errno 2] No such file or directory: '/cache/index'
 no index, building one
 """
+DIED = """\
+Traceback (most recent call last):
+  File "train.py", line 12, in convert
+    subprocess.run(["convert", name], check=True)
+subprocess.CalledProcessError: Command '['convert', 'a.png']' died with <Signals.SIGSEGV: 11>.
+"""
 NAN = """\
 Traceback (most recent call last):
   File "train.py", line 20, in <module>
@@ -82,6 +88,9 @@ MEMORY = "[INFO] [utils.py:839:see_memory_usage] CPU Virtual Memory:  used = 199
     ("code", "log", "expected"),
     [
         (1, HANDLED + NAN, "UserError"),  # an exception that the program has handled is not the cause
+        (1, DIED, "Segfault"),
+        (1, f"{DIED}no such picture\n{NAN}", "UserError"),
+        (1, f"{DIED}\nThe above exception was the direct cause of the following exception:\n\n{NAN}", "Segfault"),
         (-6, HANDLED + TIMEOUT, "NcclTimeout"),
         (4, NAN, "RankFailed"),  # with another code than Python's
         (1, XID, "DeviceFault"),
