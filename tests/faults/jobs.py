@@ -57,6 +57,9 @@ class Jobs:
     def read(self, name: str = "pretrain") -> Json:
         return self.api.request("GET", self._jobs(name))
 
+    def read_all(self) -> list[Json]:
+        return self.api.request("GET", self._jobs(), timeout=60)["items"]
+
     def status(self, name: str = "pretrain") -> Json:
         return self.read(name).get("status", {})
 
@@ -92,6 +95,11 @@ class Jobs:
 
     def pod_names(self) -> list[str]:
         return sorted(pod["metadata"]["name"] for pod in self.pods())
+
+    def pods_of(self, name: str) -> list[str]:
+        """Return the names of a job's pods that have not ended."""
+        pods = self._children("pods", name)
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] not in {"Succeeded", "Failed"}]
 
     def delete_pod(self, name: str) -> None:
         self.api.request("DELETE", f"{self.path('pods')}/{name}", {"gracePeriodSeconds": 0})
