@@ -22,7 +22,7 @@ TESTS_OF = tests/$(patsubst cluster-smoke,cluster,$(patsubst images-test,images,
 
 -include dev/cluster/cluster.mk dev/images/images.mk tests/oracle/oracle.mk
 
-.PHONY: help demo test check lint unit build $(STAGES) generate
+.PHONY: help demo test check lint unit build $(STAGES) faults-full generate
 help: ## This list.
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
@@ -63,6 +63,8 @@ build: $(SYNCED) ## The cluster's programs and all images, as far as they are no
 cluster-smoke: ## Tests of the one-machine cluster itself.
 e2e: ## Tests on real kubelets: from kubectl apply to what status says.
 faults: ## Tests in which API servers, operators, nodes and users misbehave.
+faults-full: build ## Kill the operator at every write of a job's life; writes docs/kill-points.md.
+	$(PYTHON) -m tests.faults
 images-test: ## Tests of the images.
 matrix: ## Tests of DeepSpeed's features, one by one, on the cluster: docs/matrix.md.
 oracle: ## Tests against DeepSpeed itself, in every version.

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import random
+import secrets
 import signal
 import threading
 import time
@@ -9,114 +11,24 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.jobs import ONCE, Jobs, Json
-from tests.faults.proxy import Answer, Forward, Interceptor, NoAnswer, Proxy, Request, honest
+from tests.faults.jobs import ONCE, Jobs
+from tests.faults.kill_points import LIVES, KillPoints
+from tests.faults.proxy import Answer, Forward, NoAnswer, Proxy, Request, honest
 from tests.faults.replica import Replica
 
-# Two status writes, Service, ConfigMap, Secret, four pods, one or two writes of the EndpointSlice.
-WRITES = 10
-# The status that says why, the deletion of the other pod, the next attempt's status, ConfigMap, Secret, two pods, ….
-WRITES_OF_A_NEW_ATTEMPT = 8
-# The status that says why, the pod, the EndpointSlice, the status that says that all run.
-WRITES_OF_A_REPLACEMENT = 4
+DRAWN = 3  # of each life's writes; `make faults-full` tries all: docs/kill-points.md
 
 
-def undisturbed(name: str, nodes: int, attempt: int = 1) -> Json:
-    """Return what a job is that nothing went wrong with since this attempt began."""
-    pods = [f"{name}-{attempt}-{index}" for index in range(nodes)]
-    return {
-        "state": "Running",
-        "attempt": attempt,
-        "pods": pods,
-        "configmaps": [f"{name}-{attempt}"],
-        "secrets": [f"{name}-{attempt}"],
-        "services": [name],
-        "endpointslices": [name],
-        "addresses": pods,
-    }
-
-
-def killer(replica: Replica, number: int, done: bool) -> Interceptor:
-    """Kill the operator at the write with this number, once it is `done` or before, and answer none that follows."""
-    writes: list[str] = []
-
-    async def kill(request: Request, forward: Forward) -> Answer:
-        if request.writes:
-            writes.append(request.path)
-            if len(writes) == number:
-                if done:
-                    await forward()
-                os.kill(replica.pid, signal.SIGKILL)
-            if len(writes) >= number:
-                raise NoAnswer
-        return await forward()
-
-    return kill
-
-
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_killed_at_each_write(replica: Replica, jobs: Jobs, proxy: Proxy, done: bool) -> None:
+@pytest.mark.parametrize("life", LIVES)
+def test_killed_at_writes_of_a_life(replica: Replica, jobs: Jobs, proxy: Proxy, life: str) -> None:
     """Killed before the API server has heard of the write, or after it was done; a job for each write."""
+    points, seed = KillPoints(replica, jobs, proxy), secrets.randbits(32)
+    print(f"seed {seed}")
+    drawn = random.Random(seed)
     replica.start()
-    for number in range(1, WRITES + 1):
-        proxy.intercept = killer(replica, number, done)
-        name = f"job-{number}"
-        jobs.apply(name, nodes=4)
-        assert replica.wait(20) == -signal.SIGKILL
-        proxy.intercept = honest
-        replica.start()
-        replica.eventually(lambda name=name: jobs.running(name), 20)
-        replica.eventually(lambda name=name: jobs.picture(name) == undisturbed(name, 4), 5)
-
-
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_killed_at_each_write_of_a_new_attempt(replica: Replica, jobs: Jobs, proxy: Proxy, done: bool) -> None:
-    """A pod of a running job is lost; the operator is killed at each write from then on, a job for each write."""
-
-    def again(name: str) -> bool:
-        return jobs.runs_attempt(2, name)
-
-    replica.start()
-    for number in range(1, WRITES_OF_A_NEW_ATTEMPT + 1):
-        name = f"again-{number}"
-        jobs.apply(name, failurePolicy={"backoffSeconds": 1, "restartInPlace": False})
-        replica.eventually(lambda name=name: jobs.running(name), 20)
-        proxy.intercept = killer(replica, number, done)
-        jobs.delete_pod(f"{name}-1-1")
-        assert replica.wait(30) == -signal.SIGKILL
-        proxy.intercept = honest
-        replica.start()
-        replica.eventually(lambda name=name: again(name), 40)
-        expected = undisturbed(name, 2, attempt=2)
-        replica.eventually(lambda name=name, expected=expected: jobs.picture(name) == expected, 10)
-        status = jobs.status(name)
-        assert (status["restarts"], [each["outcome"] for each in status["attempts"]]) == (1, ["Failed"])
-
-
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_killed_at_each_write_of_a_replacement(replica: Replica, jobs: Jobs, proxy: Proxy, done: bool) -> None:
-    """A pod of a running job is lost; the operator is killed at each write from then on, a job for each write."""
-
-    def replaced(name: str) -> bool:
-        status = jobs.status(name)
-        return status["state"] == "Running" and bool(status["attempt"].get("replacements"))
-
-    replica.start()
-    for number in range(1, WRITES_OF_A_REPLACEMENT + 1):
-        name = f"replaced-{number}"
-        jobs.apply(name, nodes=3)
-        replica.eventually(lambda name=name: jobs.running(name), 20)
-        proxy.intercept = killer(replica, number, done)
-        jobs.delete_pod(f"{name}-1-1")
-        assert replica.wait(30) == -signal.SIGKILL
-        proxy.intercept = honest
-        replica.start()
-        replica.eventually(lambda name=name: replaced(name), 40)
-        expected = undisturbed(name, 3)
-        expected["pods"] = [f"{name}-1-0", f"{name}-1-1-r1", f"{name}-1-2"]
-        replica.eventually(lambda name=name, expected=expected: jobs.picture(name) == expected, 10)
-        (record,) = jobs.status(name)["attempt"]["replacements"]
-        assert (record["number"], record["index"], record["reason"]) == (1, 1, "PodDeleted")
+    whole = points.undisturbed(life)
+    for number in drawn.sample(range(1, len(whole.writes) + 1), DRAWN):
+        points.kill_at(life, number, done=drawn.random() < 0.5, expected=whole.picture)
 
 
 def test_a_replacement_takes_four_writes(replica: Replica, jobs: Jobs, proxy: Proxy) -> None:
