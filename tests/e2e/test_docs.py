@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from tests.consoles import ROOT, hold
 from tests.e2e.jobs import NO_GPU, job
 from tests.e2e.kube import Namespace, eventually
+
+PROGRAMS = Path(sys.executable).parent  # dsjob's
 
 
 def all_said(namespace: Namespace) -> bool:
@@ -27,7 +30,8 @@ def shell_in(namespace: Namespace, directory: Path) -> Callable[[str], str]:
     cluster = namespace.cluster
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_bytes(cluster.kubeconfig.read_bytes())
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": f"{cluster.bin}:{os.environ['PATH']}"}
+    path = f"{cluster.bin}:{PROGRAMS}:{os.environ['PATH']}"
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
 
     def shell(command: str) -> str:
         return subprocess.run(
@@ -71,6 +75,14 @@ def test_the_page_of_progress_shows_what_kubectl_prints(
     last, eta = (datetime.fromisoformat(progress[name]) for name in ("lastUpdateTime", "eta"))
     assert (eta - last).total_seconds() == pytest.approx(520, rel=0.1)
     namespace.delete("llm", "--wait=false")
+
+
+@pytest.mark.parametrize(("page", "commands"), [("docs/commands.md", 13), ("docs/failure-policy.md", 5)])
+def test_the_page_shows_what_the_commands_print(
+    page: str, commands: int, make_namespace: Callable[..., Namespace], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    shell = shell_in(make_namespace(Path(page).stem), tmp_path)
+    assert hold(page, shell, pytestconfig, varies=True) == commands
 
 
 def test_readme_shows_what_kubectl_prints(

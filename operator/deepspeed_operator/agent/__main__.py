@@ -29,7 +29,11 @@ _users = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
 _library = os.path.dirname(os.__file__)
 sys.path.sort(key=lambda entry: entry in _users and not entry.startswith(_library))
 
-from dso_agent import main  # noqa: E402  the path comes first
+# The path comes first.
+if sys.argv[1:] == ["stacks"]:
+    from dso_stacks import main
+else:
+    from dso_agent import main
 
 # Not sys.exit: threads that still wait for a peer or a pipe are of no more use.
 os._exit(main())

@@ -32,6 +32,7 @@ RESULT = os.path.join(HERE, "measured.json")
 MEASURES = os.path.join(HERE, "measure")  # there where the first steps are to be measured
 REPORTS = os.path.join(HERE, "reports.jsonl")
 IMPORTS = os.path.join(HERE, "dso_imports.py")  # there where the ranks of a later round may be forked
+STACKS = 50  # the signal at which a rank writes where its threads are
 REPORTED = 16  # by one process: programs that join and leave groups without end tell nothing new
 
 
@@ -347,6 +348,16 @@ def load_next() -> None:
         spec.loader.exec_module(module)
 
 
+def watch_stacks() -> None:
+    """Have the stacks of all threads written to a file when the signal comes, whatever the interpreter does then."""
+    # Both are parts of the interpreter itself: no file of the user's stands in for them.
+    signal: Any = importlib.import_module("_signal")
+    if "faulthandler" in sys.builtin_module_names and signal.getsignal(STACKS) == signal.SIG_DFL:
+        name = f"stacks-{os.environ['RANK']}-{os.getpid()}"
+        file = os.open(os.path.join(HERE, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        importlib.import_module("faulthandler").register(STACKS, file)
+
+
 def imported_deepspeed(reports: Reports, deepspeed: Any) -> None:
     guarded(reports.watch_engines, deepspeed)
     if os.path.exists(MEASURES) and os.environ.get("RANK", "").isdigit():
@@ -366,6 +377,8 @@ if __name__ == "sitecustomize":
         guarded(finder.imported.pop(name), sys.modules[name])
     if finder.imported:
         sys.meta_path.insert(0, finder)
+    if reports.launched:
+        guarded(watch_stacks)
     if reports.launched and os.path.exists(IMPORTS):
         guarded(reports.watch_imports)
     load_next()

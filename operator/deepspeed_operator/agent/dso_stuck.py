@@ -10,29 +10,38 @@ MOST = 3
 def stuck(processes: Collection[int]) -> str:
     """What still lives of these processes, and where in the kernel it waits."""
     members = list(_living(processes))
-    listed = "; ".join(f"process {pid} ({name}) is {state}{_place(pid)}" for pid, name, state in members[:MOST])
+    listed = "; ".join(f"process {pid} ({name}) is {words}{_in_the_kernel(pid)}" for pid, name, words in members[:MOST])
     more = f"; and {len(members) - MOST} more" if len(members) > MOST else ""
     return f"{listed}{more}: it holds its GPUs until the kernel lets it go or the node restarts"
 
 
 def _living(processes: Collection[int]) -> Iterator[tuple[int, str, str]]:
     for pid in sorted(processes):
-        before, _, after = _read(f"/proc/{pid}/stat").rpartition(")")
-        fields = after.split()
-        if not fields or fields[0] == "Z":
-            continue
-        state = "in uninterruptible sleep (state D)" if fields[0] == "D" else f"in state {fields[0]}"
-        yield pid, before.partition("(")[2], state
+        letter = state(pid)
+        if letter not in ("", "Z"):
+            words = "in uninterruptible sleep (state D)" if letter == "D" else f"in state {letter}"
+            yield pid, read(f"/proc/{pid}/stat").rpartition(")")[0].partition("(")[2], words
 
 
-def _place(pid: int) -> str:
+def state(pid: int) -> str:
+    """The letter of its state, as ps shows it; "" where there is no such process."""
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[0] if fields else ""
+
+
+def _in_the_kernel(pid: int) -> str:
+    known = place(pid)
+    return f", in {known} of the kernel" if known else ""
+
+
+def place(pid: int) -> str:
     """The topmost function of its kernel stack, which only root may read; else where it waits, as ps shows it."""
-    top = _read(f"/proc/{pid}/stack").partition("\n")[0].partition("] ")[2].partition("+")[0]
-    place = top or _read(f"/proc/{pid}/wchan")
-    return f", in {place} of the kernel" if place.strip("0") else ""
+    top = read(f"/proc/{pid}/stack").partition("\n")[0].partition("] ")[2].partition("+")[0]
+    known = top or read(f"/proc/{pid}/wchan")
+    return known if known.strip("0") else ""
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

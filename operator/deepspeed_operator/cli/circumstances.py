@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.status import World
-from deepspeed_operator.cli.arguments import count, positive, within
+from deepspeed_operator.cli.numbers import count, positive, within
 from deepspeed_operator.cli.ranks import Ranks
 from deepspeed_operator.dsconfig.setup import Setup
 from deepspeed_operator.job.data_sheets import DEVICES, NETWORKS, USUAL, Device, devices_like, reached

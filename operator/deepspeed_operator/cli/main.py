@@ -19,12 +19,19 @@ _COMMANDS: Final = {
     "plan": "Say what a step costs in traffic, memory and time, and which change would cost less.",
     "import": "Convert jobs of other kinds, batch scripts and command lines into DeepSpeedJobs.",
     "run": "Run a DeepSpeedJob on this machine, without Kubernetes: one agent a node, on loopback.",
+    "wait": "Wait until a DeepSpeedJob of a cluster has come to its end, and end as it did.",
+    "why": "Say where a DeepSpeedJob of a cluster is, why, and what happened before.",
+    "logs": "Print the logs of all ranks of a DeepSpeedJob of a cluster, through its restarts.",
+    "debug": "Say where every thread of every rank of a DeepSpeedJob of a cluster is.",
+    "suspend": "Stop a DeepSpeedJob of a cluster for now: it saves, and gives its GPUs back.",
+    "resume": "Let a suspended DeepSpeedJob of a cluster go on.",
+    "rerun": "Run a DeepSpeedJob of a cluster again.",
 }
 
 
 def main(arguments: list[str]) -> int:
     """Run a command, and return how it ends; a wrong command line ends with SystemExit 2."""
-    parser = argparse.ArgumentParser("dsjob", description="Judges, plans and runs DeepSpeed training offline.")
+    parser = argparse.ArgumentParser("dsjob", description="Judges, plans, runs and follows DeepSpeed training.")
     parser.add_argument("--version", action="store_true", help="show the version and end")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     chosen = next((word for word in arguments if not word.startswith("-")), None)

@@ -11,13 +11,14 @@ from deepspeed_operator.api.spec import Integration
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at, present
 from deepspeed_operator.cli import degrees
-from deepspeed_operator.cli.arguments import KNOWN, version_number, within
+from deepspeed_operator.cli.arguments import KNOWN, version_number
 from deepspeed_operator.cli.batches import contradiction, filled
 from deepspeed_operator.cli.circumstances import UnknownCircumstancesError, circumstances, model_from
 from deepspeed_operator.cli.circumstances import define as define_circumstances
 from deepspeed_operator.cli.configurations import judged_configuration, world_of
 from deepspeed_operator.cli.edits import CannotEditError
 from deepspeed_operator.cli.jobs import RELEASED, WORKER_DEEPSPEED, Judged, judge_job
+from deepspeed_operator.cli.numbers import within
 from deepspeed_operator.cli.plan_lines import lines
 from deepspeed_operator.cli.plan_record import record
 from deepspeed_operator.cli.planned import Job, Planned

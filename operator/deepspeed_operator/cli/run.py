@@ -17,9 +17,9 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import CONFIG_FILE
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import object_at
-from deepspeed_operator.cli.arguments import within
 from deepspeed_operator.cli.jobs import RELEASED, Judged, judge_job
 from deepspeed_operator.cli.machine import Directory, TooFewDevicesError, accelerator, are_free, remove_traces
+from deepspeed_operator.cli.numbers import within
 from deepspeed_operator.cli.report import Options, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines
 from deepspeed_operator.cli.sources import Content, Item, data_of, read, values

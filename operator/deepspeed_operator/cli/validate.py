@@ -6,8 +6,9 @@ import json
 from deepspeed_operator.api.spec import Launcher
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.cli import degrees
-from deepspeed_operator.cli.arguments import KNOWN, finding_code, version_number, within
+from deepspeed_operator.cli.arguments import KNOWN, finding_code, version_number
 from deepspeed_operator.cli.configurations import judged_configuration
+from deepspeed_operator.cli.numbers import within
 from deepspeed_operator.cli.records import record
 from deepspeed_operator.cli.report import InputFailure, Options, Report, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines, summary_line

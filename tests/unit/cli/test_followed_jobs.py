@@ -1,0 +1,137 @@
+"""What `dsjob wait`, `why`, `logs` and `rerun` make of what a cluster says."""
+
+from typing import Any
+
+import pytest
+
+from deepspeed_operator.cli.job_view import JobView
+from deepspeed_operator.cli.logs import shown_line
+from deepspeed_operator.cli.rerun import next_run_id
+from deepspeed_operator.cli.wait import state_line
+from deepspeed_operator.cli.why import story
+
+Json = dict[str, Any]
+
+
+def condition(kind: str, status: str, message: str = "", reason: str = "Because") -> Json:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def job(status: Json, **spec: Any) -> JobView:
+    metadata = {"name": "pretrain", "namespace": "team", "uid": "1", "generation": 2}
+    return JobView.of({"metadata": metadata, "spec": spec, "status": {"observedGeneration": 2, **status}})
+
+
+COMPLETE = [condition("Accepted", "True"), condition("Ready", "True", "All 2 pods ended with success.")]
+
+
+def test_a_job_that_nothing_was_said_of_is_pending() -> None:
+    assert state_line(job({"observedGeneration": None})) == "pretrain: Pending"
+
+
+def test_a_result_counts_for_the_spec_that_it_is_about() -> None:
+    done: Json = {"state": "Complete", "conditions": COMPLETE}
+    assert job(done).finished
+    assert not job({**done, "observedGeneration": 1}).finished
+
+
+def test_a_refused_run_is_invalid_whatever_the_run_before_came_to() -> None:
+    said = [
+        condition("Accepted", "False", "spec.nodes: 0 is too few", "InvalidSpec"),
+        condition("Ready", "False", "Run 'b' is refused."),
+        condition("Stalled", "True"),
+    ]
+    refused = job({"state": "Complete", "conditions": said})
+    assert (refused.refused, refused.finished) == (True, False)
+    assert state_line(refused) == "pretrain: Invalid: Run 'b' is refused."
+
+
+@pytest.mark.parametrize(
+    ("current", "taken", "following"),
+    [
+        ("", set[str](), "2"),
+        ("2", {"2"}, "3"),
+        ("2", {"2", "3", "4"}, "5"),
+        ("nightly", {"nightly"}, "nightly-2"),
+        ("nightly-9", {"nightly-9"}, "nightly-10"),
+        ("v1.", set[str](), "v1.2"),
+        ("x" * 64, set[str](), "x" * 62 + "-2"),
+        ("9" * 64, set[str](), "9" * 54 + "1000000000"),
+    ],
+)
+def test_the_next_run_has_an_id_that_none_had(current: str, taken: set[str], following: str) -> None:
+    assert next_run_id(current, taken) == following
+
+
+LINES = [
+    b"[pod/pretrain-2-0/trainer] step 1\n",
+    b"[pod/pretrain-2-0/trainer] [rank 1] step 1\n",
+    b"[pod/pretrain-2-1/trainer] [deepspeed-operator] 2 ranks\n",
+    b"[pod/pretrain-2-1/trainer] [rank 2] step 1",
+    b"[pod/pretrain-2-1/trainer] a sidecar's\n",
+]
+
+
+@pytest.mark.parametrize(
+    ("rank", "shown"),
+    [
+        (
+            None,
+            [
+                b"[rank 0] step 1\n",
+                b"[rank 1] step 1\n",
+                b"[pretrain-2-1] [deepspeed-operator] 2 ranks\n",
+                b"[rank 2] step 1",
+                b"a sidecar's\n",
+            ],
+        ),
+        (0, [b"step 1\n"]),
+        (1, [b"step 1\n"]),
+        (2, [b"[pretrain-2-1] [deepspeed-operator] 2 ranks\n", b"step 1"]),
+    ],
+)
+def test_each_line_has_its_rank(rank: int | None, shown: list[bytes]) -> None:
+    pod = None if rank is None else f"pretrain-2-{rank // 2}"
+    assert [line for each in LINES if (line := shown_line(each, "pretrain-2-0", pod, rank)) is not None] == shown
+
+
+def test_the_story_is_told_in_the_order_of_time_and_each_thing_once() -> None:
+    first = {"number": 1, "startTime": "T1", "runningTime": "T2", "endTime": "T3", "outcome": "Failed"}
+    status: Json = {
+        "state": "Failed",
+        "conditions": [condition("Ready", "False", "rank 1 failed. Correct the program.", "UserError")],
+        "run": {"startTime": "T0", "world": {"slotsPerNode": 1}},
+        "attempt": {"number": 2, "phase": "Ended", "startTime": "T4"},
+        "attempts": [
+            {**first, "reason": "Segfault", "message": "rank 0 got signal 11"},
+            {**first, "number": 2, "startTime": "T4", "runningTime": "T5", "endTime": "T6", "message": "rank 1 failed"},
+        ],
+        "failure": {"rank": 1, "pod": "pretrain-2-1", "node": "b", "message": "rank 1 failed\nTraceback\nValueError"},
+    }
+    events = [
+        {
+            "type": "Warning",
+            "reason": "Restarting",
+            "message": "rank 0 got signal 11. Attempt 2",
+            "lastTimestamp": "T3",
+        },
+        {"type": "Warning", "reason": "PodsRefused", "message": "quota", "lastTimestamp": "T4"},
+        {"type": "Normal", "reason": "Running", "message": "2 ranks run", "lastTimestamp": "T5"},
+    ]
+    assert list(story(job(status), events)) == [
+        "pretrain is Failed (UserError)",
+        "  rank 1 failed. Correct the program.",
+        "",
+        "  T0  run accepted",
+        "  T1  attempt 1 begins",
+        "  T2  attempt 1: all ranks run",
+        "  T3  attempt 1 Failed (Segfault): rank 0 got signal 11",
+        "  T4  attempt 2 begins",
+        "  T4  PodsRefused: quota",
+        "  T5  attempt 2: all ranks run",
+        "  T6  attempt 2 Failed: rank 1 failed",
+        "",
+        "The last lines of rank 1 in pod pretrain-2-1 on node b:",
+        "  Traceback",
+        "  ValueError",
+    ]
