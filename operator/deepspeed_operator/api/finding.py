@@ -147,6 +147,7 @@ class Code(StrEnum):
     LAUNCHER_WORLD = "launcher-world"
     LAUNCHER_GRACE = "launcher-grace"
     IDLE_RULE = "idle-rule"
+    CHECKPOINT_NOT_KEPT = "checkpoint-not-kept"
     UNSAFE_PATTERN = "unsafe-pattern"
 
     # memory and speed

@@ -16,6 +16,7 @@ from deepspeed_operator.job.accelerators import CPU, default_resource, library_o
 from deepspeed_operator.job.image import declared_version, given_accelerator
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.world import declared_parallelism, world_of
+from deepspeed_operator.lint.checkpoint_volume import checkpoint_volume_findings
 from deepspeed_operator.lint.delivery_size import delivery_findings
 from deepspeed_operator.lint.launchers import launcher_findings
 from deepspeed_operator.lint.network.findings import network_findings
@@ -62,6 +63,7 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
     accelerator, default = accelerator or given.name, default_resource(world)
     others = [*template_findings(spec, installation), *launcher_findings(spec, world)]
     others += restart_rule_findings(spec)
+    others += checkpoint_volume_findings(spec)
     others += network_findings(spec, library_of(accelerator))
     others += filter(None, [absent])
     if isinstance(source, Unusable):
