@@ -10,6 +10,22 @@ from tests.e2e.kube import CORE, Json, Namespace, eventually
 from tests.e2e.test_examples import example
 
 STEPS = 120  # enough to be suspended in
+PATH = "/data/checkpoints"
+# In the first start rank 1 is killed within its last file of the second save, once `latest` names it.
+KILLED = """
+if rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    save = engine.checkpoint_engine.save
+
+    def killed(state, path):
+        save(state, path)
+        if "global_step20" in path:
+            while open(arguments.checkpoints + "/latest").read() != "global_step20":
+                time.sleep(0.01)
+            os.truncate(path, 1000)
+            os.kill(os.getpid(), 9)
+
+    engine.checkpoint_engine.save = killed
+"""
 
 
 @pytest.fixture
@@ -65,9 +81,35 @@ def test_a_resumed_job_goes_on_from_its_checkpoint(namespace: Namespace, volume:
     reached = int(latest.read_text().removeprefix("global_step"))
     assert 0 < reached < STEPS, "suspended in the middle"
     namespace.edit("resume", suspend=False)
-    namespace.completed("resume", 120)
+    ended = namespace.completed("resume", 120)
+    report = namespace.report("resume")
+    assert ended.status["attempts"][0]["savedAtEnd"] == "did not save", report
+    saved = ended.status["checkpoint"]
+    assert (saved["path"], saved["tag"], saved["step"]) == (PATH, f"global_step{STEPS}", STEPS), report
     log = namespace.log("resume-2-0")
     assert f"going on from step {reached}, /data/checkpoints/global_step{reached}/" in log
     saved = [int(step) for step in re.findall(r"^step (\d+) loss \S+ saved$", log, re.MULTILINE)]
     assert saved == list(range(reached + 10, STEPS + 1, 10))
     assert latest.read_text() == f"global_step{STEPS}"
+
+
+def test_a_rank_that_is_killed_within_a_save_costs_what_came_since_the_last_whole_one(
+    namespace: Namespace, volume: Path
+) -> None:
+    job, others = resume()
+    job["spec"]["training"]["args"] = ["--steps=40"]
+    code = next(each for each in others if each["kind"] == "ConfigMap")["data"]
+    before = "# Weights, optimizer and schedule"
+    assert before in code["train.py"]
+    code["train.py"] = code["train.py"].replace(before, KILLED + before)
+    namespace.apply(*others, job)
+    ended = namespace.completed("resume", 120)
+    report, log = namespace.report("resume"), namespace.log("resume-1-0")
+    assert (ended.attempt, ended.status["attempt"]["round"]) == (1, 2), report
+    why = "which is not complete: "
+    assert f"{PATH}/latest named global_step20, {why}" in log, log
+    assert f"going on from step 10, {PATH}/global_step10/" in log
+    assert (volume / "checkpoints/latest").read_text() == "global_step40"
+    assert ended.status["checkpoint"]["step"] == 40, report
+    told = [event["message"] for event in namespace.events("resume") if event["reason"] == "CheckpointRepaired"]
+    assert [f"latest named global_step20, {why}" in words for words in told] == [True], report

@@ -302,11 +302,14 @@ class Agent:
         words = ending(cause) if cause["reason"] in OF_A_RANK else cause["signature"]
         self.pod.printer.say(f"stopping, {cause['reason']}: {words}")
         self.pod.write_message(cause)  # early: we may be killed before the end
+        if self.pod.checkpoints and cause["reason"] == "Terminated":
+            self.pod.checkpoints.tell_to_end()
         if not (self.member.cause or self.is_over):
             self.member.report("Stopping", cause)
         if self.pod.warm and self.round.forked and self.round.failure and not self.round.stepped:
             self.pod.warm.failed()
         unkillable = self.end_ranks(cause)
+        self.pod.see_last_save(lambda: self.next_event(0.02))
         if unkillable:
             self.member.current.stuck = f"Pod {self.launch.pod} does not end: {unkillable}"
             self.member.report("Stopping")

@@ -25,6 +25,7 @@ from dso_checkpoint_files import (
 from dso_launch import LaunchDocument, expand
 
 LOOK_SECONDS = 5.0
+LONGEST_LOOK_SECONDS = 3.0
 UNFINISHED_SECONDS = 600.0  # after which an unfinished checkpoint that nobody changes is not looked at any more
 TORN = "latest.torn"
 # DeepSpeed's own line when it begins to save.
@@ -57,6 +58,10 @@ class Checkpoints(threading.Thread):
         self.wakes = threading.Event()
         self.seen: list[int] = []  # of the directory, when it was looked into
         self.changed = float("-inf")
+        self.look_until: float | None = None  # at the end of a round
+        # The look for the newest one when the ranks were told to end, which one that was, and when they were told.
+        self.ends, self.told_at = 0, 0.0
+        self.at_the_end: Checkpoint | None = None
 
     @property
     def visible(self) -> bool:
@@ -79,11 +84,35 @@ class Checkpoints(threading.Thread):
         newest, before = self.newest, self.before
         return newest is not None and (before is None or newest.time > before.time)
 
+    def looked(self, now: float) -> bool:
+        """Whether it is known what the round that is over has completed; for a look that takes long nobody waits."""
+        if self.visible and self.look_until is None:
+            self.look_until = now + LONGEST_LOOK_SECONDS
+            self.look_again()
+        return self.idle or not self.visible or now > (self.look_until or now)
+
+    def tell_to_end(self) -> None:
+        """The ranks get SIGTERM now, and may save."""
+        self.ends, self.told_at = self.asked + 1, time.time()
+        self.look_again()
+
+    def saved_at_end(self, ended: float) -> str:
+        """Whether they did until then, in words; empty where nobody can see it, or told them to end."""
+        if not self.ends or not self.visible:
+            return ""
+        newest = self.newest
+        # The clock of whoever holds the files may be another one, so that the first look tells what came later, too.
+        if newest is None or (newest == self.at_the_end and newest.time < self.told_at):
+            return "did not save"
+        step = f"step {newest.step}" if newest.step is not None else newest.tag[:64]
+        return f"saved at {step}, {max(0, round(ended - newest.time))} s before the end"
+
     def settle(self) -> None:
         """Before a round, when no rank writes any more: mend `latest`, and see what the ranks can go on from."""
         if self.visible:
             self.root = os.path.abspath(str(self.root))
             self.mends = self.begins = self.asked + 1
+            self.look_until = None
             self.look_again()
 
     def look_again(self) -> None:
@@ -124,6 +153,8 @@ class Checkpoints(threading.Thread):
                     self._look(str(self.root), again=answered < asked)
             if answered < self.begins <= asked:
                 self.before = self.newest
+            if answered < self.ends <= asked:
+                self.at_the_end = self.newest
             self.answered = asked
 
     def _look(self, root: str, again: bool) -> None:
@@ -144,7 +175,7 @@ class Checkpoints(threading.Thread):
         if named is None or not self.launch.repair_latest:
             return
         torn = checkpoint_at(os.path.join(root, named), ranks) if os.path.isdir(os.path.join(root, named)) else None
-        missing = (torn.missing if torn else "its directory") if named else "a name"
+        missing = (torn.missing if torn else "there is nothing of it") if named else "the file is empty"
         if not missing:
             return
         others = [each for each in checkpoints(root, ranks) if each.own and each.tag != named]
@@ -157,17 +188,10 @@ class Checkpoints(threading.Thread):
             os.replace(path, os.path.join(root, TORN))
             done = f"no other one is there: it is {TORN} now, and the run begins anew"
         else:
-            self.warn(
-                f"{path} names {named or 'nothing'}, which lacks {missing}, and no complete checkpoint is beside it"
-            )
+            self.warn(f"{path} names {named or 'nothing'}, which is not complete: {missing}; no other one is either")
             return
         self.repaired = {"torn": named[:200], "missing": missing[:200], "tag": whole.tag[:200] if whole else None}
-        self.warn(f"{path} named {named or 'nothing'}, which lacks {missing}; {done}")
-
-    def saved_since(self, since: float, before: Checkpoint | None) -> Checkpoint | None:
-        """Return the checkpoint that was completed after this time; None if `before` is still the newest."""
-        newest = self.newest
-        return newest if newest and newest != before and newest.time >= since else None
+        self.warn(f"{path} named {named or 'nothing'}, which is not complete: {missing}; {done}")
 
     def summary(self) -> dict[str, Any] | None:
         """docs/agent-protocol.md lists it as `checkpoint`."""

@@ -34,7 +34,7 @@ class Checkpoint(NamedTuple):
     step: int | None
     time: float  # when its last file was written, by the clock of whoever holds the files
     size: int  # bytes
-    missing: str  # what it lacks, in words; empty: it is complete
+    missing: str  # why it is not complete, in words; empty: it is
     own: bool  # a tag of DeepSpeed's, as `latest` may name it, and no framework's directory
 
 
@@ -128,10 +128,10 @@ def _missing(path: str, files: Files, world: World | None, ranks: int) -> str:
     model = {(int(match[2] or 0), int(match[3])) for match in models}
     optimizer = {(int(match[1]), int(match[2])) for match in map(_OPTIMIZER.fullmatch, files) if match}
     if (0, 0) not in model:
-        return "the model states of rank 0"
+        return "the model states of rank 0 are missing"
     if world is None or world.data is None or world.model is None:
         if optimizer and len(optimizer) < ranks:
-            return f"optimizer states of {ranks - len(optimizer)} of {ranks} ranks"
+            return f"the optimizer states of {ranks - len(optimizer)} of {ranks} ranks are missing"
         return ""
     every = {(data, part) for data in range(world.data) for part in range(world.model)}
     of_stage_3 = any(match[1] for match in models)
@@ -146,17 +146,17 @@ def _words(what: str, lacking: set[tuple[int, int]]) -> str:
         return ""
     data, part = min(lacking)
     others = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-    return f"the {what} of zero_pp_rank_{data}_mp_rank_{part:02d}{others}"
+    return f"the {what} of zero_pp_rank_{data}_mp_rank_{part:02d}{others} are missing"
 
 
 def _missing_of_framework(path: str, files: Files, inner: str | None, within: Checkpoint | None) -> str:
     if within:
-        return f"{within.tag}: {within.missing}" if within.missing else ""
+        return f"in {within.tag} {within.missing}" if within.missing else ""
     if inner:
-        return f"{inner}, which its file {LATEST} names"
+        return f"{inner}, which its file {LATEST} names, is missing"
     if "optimizer.pt" in files:
         return "optimizer.pt is not written to its end" if _torn(path, "optimizer.pt", files) else ""
-    return "the states of the optimizer"
+    return "the states of the optimizer are missing"
 
 
 def _missing_of_trainer(path: str, files: Files) -> str:
@@ -171,12 +171,12 @@ def _missing_of_trainer(path: str, files: Files) -> str:
             except (ValueError, LookupError, TypeError, AttributeError):
                 return f"{name} is not written to its end"
             if shards - set(files):
-                return str(min(shards - set(files)))
+                return f"{min(shards - set(files))} is missing"
     try:
         with open(os.path.join(path, "trainer_state.json"), encoding="utf-8") as file:
             json.load(file)
     except (OSError, ValueError):
-        return "trainer_state.json"
+        return "trainer_state.json is missing, or not written to its end"
     return ""
 
 

@@ -265,10 +265,12 @@ class Hub:
         seconds = now - (now if ended.opened_at is None else ended.opened_at)
         index: int = cause.get("index", -1)  # the agents' own all have one
         replaceable = index in self.peers and self.lost.may_lose(index)
-        verdict = judge(
-            self.restarts.policy, self.restarts.record, cause, ended.stepped, seconds, replaceable=replaceable
-        )
+        saved = self.checkpoints is not None and self.checkpoints.progressed
+        policy, record = self.restarts.policy, self.restarts.record
+        verdict = judge(policy, record, cause, ended.stepped, seconds, replaceable=replaceable, saved=saved)
         if verdict.record is None:
+            if self.checkpoints and not self.checkpoints.looked(now):
+                return  # one may just have been completed
             self.restarts.refused = verdict.words
             self.cause = cause
             return

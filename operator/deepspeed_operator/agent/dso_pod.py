@@ -46,6 +46,7 @@ class Pod:
         self.phase = "Waiting"
         self.bandwidth: int | None = None  # bytes a second, where a preflight has measured it
         self.killed_after: float | None = None  # seconds of grace after which ranks were killed
+        self.saved_at_end = ""  # whether the ranks saved when they were told to end, in words; empty: nobody knows
         self.warm = self._warm_interpreters() if launch.warm_interpreters else None
         self.stuck: Cause | None = None  # why the gang has ended where a process of this pod does not
 
@@ -97,6 +98,16 @@ class Pod:
         """The cause with the version of this pod's DeepSpeed, if it is this pod's, and the round that it ended."""
         cause = {**cause, "round": self.round.number}
         return {**cause, "deepspeed": self.deepspeed} if cause["index"] == self.launch.index else cause
+
+    def see_last_save(self, pause: Callable[[], None]) -> None:
+        """Note whether the ranks, which were told to end and have ended, had saved: it goes into the last message."""
+        ended, checkpoints = time.time(), self.checkpoints
+        if checkpoints and checkpoints.ends:
+            while not checkpoints.looked(time.monotonic()):
+                pause()
+            self.saved_at_end = checkpoints.saved_at_end(ended)
+            if self.saved_at_end:
+                self.printer.say(f"told to end, the ranks {self.saved_at_end}")
 
     def processes(self) -> list[int]:
         """What lives of the round: all below the agent, but for what is the pod's."""
@@ -153,6 +164,8 @@ class Pod:
             more["transport"] = brief(transport)
         if measured:
             more["measured"] = measured
+        if self.saved_at_end:
+            more["savedAtEnd"] = self.saved_at_end
         checkpoint = self.checkpoints.summary() if self.checkpoints else None
         if checkpoint:
             more["checkpoint"] = checkpoint

@@ -53,6 +53,7 @@ class Rule:
         self.signals: list[int] | None = rule["signals"]
         self.pattern: str | None = rule["pattern"]
         self.action: str = rule["action"]
+        self.unless_saved: bool = rule["unlessSaved"]  # then a round that has completed a checkpoint starts again
         self.budget: str = rule["budget"]
         self.in_place: bool = rule["inPlace"]
 
@@ -126,22 +127,25 @@ def judge(
     seconds: float,
     *,
     replaceable: bool = False,
+    saved: bool = False,
 ) -> Verdict:
     """Judge the end of a round that ran for so many seconds.
 
     `stepped` is None where nobody could see a step. `replaceable`: another pod may take the place of the cause's.
+    `saved`: a checkpoint was completed in the round.
     """
     reason = cause["reason"]
     lost = replaceable and reason in LOSSES
     if (reason in OF_THE_PODS and not lost) or not policy.in_place:
         return Verdict("")
     rule = policy.rule(cause)
-    if rule.action == "Fail":
+    action = "Restart" if saved and rule.unless_saved else rule.action
+    if action == "Fail":
         return Verdict("a rule of the failure policy ends the run")
     if not (rule.in_place or replaceable):
         return Verdict(f"after {reason} the pod is not used again")
     healthy = seconds >= policy.healthy
-    progress = healthy if stepped is None else stepped
+    progress = saved or (healthy if stepped is None else stepped)
     # Who ends pods on purpose does it as often as there is reason to, and at whatever node.
     disrupted = reason == "Terminated"
     key = record.key if disrupted else key_of(cause)
@@ -153,7 +157,7 @@ def judge(
     again = bool(node) and node in record.nodes
     if again and not replaceable:
         return Verdict(f"the second failure on node {node}")
-    counted = rule.action == "Restart"
+    counted = action == "Restart"
     used, limit = record.counts[rule.budget], policy.restarts[rule.budget]
     if counted and used >= limit:
         return Verdict(f"no restart is left of {limit} ({rule.budget})")

@@ -14,6 +14,7 @@ MAX_ATTEMPTS = 10
 MAX_CAUSE = 1024
 MAX_REPLACEMENTS = 50
 MAX_LOSS = 300
+MAX_SAVED = 128
 
 
 def legible(length: int) -> BeforeValidator:
@@ -150,6 +151,12 @@ class EndedAttempt(ApiModel):
     killed_after_seconds: int | None = Field(
         default=None,
         description="Seconds after SIGTERM at which ranks were ended by SIGKILL. Absent where all had ended by then.",
+    )
+    saved_at_end: Annotated[str, legible(MAX_SAVED)] | None = Field(
+        default=None,
+        max_length=MAX_SAVED,
+        description="Whether the ranks saved a checkpoint when they were told to end. Absent where they were not, or "
+        "it is not known where they save. Examples: saved at step 40, 3 s before the end; did not save",
     )
     message: Annotated[str, legible(MAX_CAUSE)] | None = Field(
         default=None, max_length=MAX_CAUSE, description="The cause in words."

@@ -101,8 +101,8 @@ class FailurePolicy(ApiModel):
     max_restarts: _Count | None = Field(
         default=None,
         description="How often the ranks start again after failures of the user's program, in a run. Unset: such a "
-        "failure ends the run, since it repeats by itself, unless one of the rules says Restart, which then holds "
-        f"{DEFAULT_RESTARTS} times. Example: 5",
+        "failure ends the run, since it repeats by itself, unless one of the rules says Restart, or the ranks have "
+        f"completed a checkpoint since they began, which then holds {DEFAULT_RESTARTS} times. Example: 5",
     )
     max_infrastructure_restarts: _Count = Field(
         default=20,

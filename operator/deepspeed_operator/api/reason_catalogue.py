@@ -187,6 +187,12 @@ _EVENTS: Final = {
         "had not saved is lost.",
         "Raise terminationGracePeriodSeconds in spec.template.spec, or save less often and sooner after SIGTERM.",
     ),
+    Reason.CHECKPOINT_REPAIRED: Entry(
+        Category.USER,
+        "Before a start the file `latest` named a checkpoint that lacks a part, since the ranks ended while they "
+        "saved: now it names the newest complete one, and the run goes on from there.",
+        "There is nothing to do; the torn checkpoint, which the message names, may be deleted.",
+    ),
     Reason.CHANGE_NOT_APPLIED: Entry(
         Category.USER,
         "`spec` was changed, and the run that goes on, or has ended, does not use the change.",

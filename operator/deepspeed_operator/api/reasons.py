@@ -89,6 +89,7 @@ class Reason(StrEnum):
     CONFIGURATION_WARNINGS = "ConfigurationWarnings"
     RUN_REPLACED = "RunReplaced"
     GRACE_EXCEEDED = "GraceExceeded"
+    CHECKPOINT_REPAIRED = "CheckpointRepaired"
     CHANGE_NOT_APPLIED = "ChangeNotApplied"
     ENGINE_DIFFERS = "EngineDiffers"
     FASTER_CONFIGURATION = "FasterConfiguration"

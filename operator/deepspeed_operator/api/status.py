@@ -7,6 +7,7 @@ from pydantic import Field
 
 from deepspeed_operator.api.attempt_status import MAX_ATTEMPTS, MAX_MESSAGE, AttemptStatus, EndedAttempt, legible
 from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.checkpoint import CheckpointStatus
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
@@ -260,6 +261,10 @@ class DeepSpeedJobStatus(ApiModel):
         default=None,
         description="With spec.model and launcher Ranks: what the attempt's first 20 steps took, beside what was "
         "predicted.",
+    )
+    checkpoint: CheckpointStatus | None = Field(
+        default=None,
+        description="The newest complete checkpoint of the run. Absent where it is not known where the run saves.",
     )
     warnings: int | None = Field(default=None, description="How many of the findings are warnings.")
     findings: Annotated[list[Finding], Atomic()] = Field(

@@ -47,6 +47,7 @@ class Rule:
     """What to do after a cause that everything given matches; None matches any.
 
     `in_place`: whether the pods may be kept. `category`: that of all causes that match; None where it is not known.
+    `unless_saved`: a run that ends by this rule starts again where its last round has completed a checkpoint.
     """
 
     action: RuleAction
@@ -57,6 +58,7 @@ class Rule:
     exit_codes: frozenset[int] | None = None
     signals: frozenset[int] | None = None
     pattern: str | None = None
+    unless_saved: bool = False
 
     def matches(self, cause: FailureCause) -> bool:
         words = cause.signature[:PATTERN_REACH]
@@ -67,6 +69,10 @@ class Rule:
             and (self.pattern is None or re.search(self.pattern, words) is not None)
         )
 
+    def action_after(self, saved: bool) -> RuleAction:
+        """Return what to do after a round that has completed a checkpoint, or has not."""
+        return RuleAction.RESTART if saved and self.unless_saved else self.action
+
     def narrowed(self, rule: FailureRule) -> Self | None:
         """Return this rule for what `rule` matches as well, with its action; None if no cause matches both."""
         if rule.categories is not None and self.category not in rule.categories:
@@ -76,7 +82,13 @@ class Rule:
         if frozenset() in {reasons, codes, signals}:
             return None
         return replace(
-            self, action=rule.action, reasons=reasons, exit_codes=codes, signals=signals, pattern=rule.message_pattern
+            self,
+            action=rule.action,
+            unless_saved=False,
+            reasons=reasons,
+            exit_codes=codes,
+            signals=signals,
+            pattern=rule.message_pattern,
         )
 
 
@@ -155,19 +167,21 @@ def budgets_of(policy: FailurePolicy) -> dict[Budget, int]:
 def default_rules(policy: FailurePolicy) -> list[Rule]:
     """Return what follows each failure where the job has no rule of its own for it."""
     of_user = _after_user_error(policy)
-    return [*_signals(), *_by_reason(of_user), Rule(of_user, Budget.USER, in_place=True)]
+    return [*_signals(), *_by_reason(of_user), of_user]
 
 
 def kinds_of_failures(policy: FailurePolicy) -> list[Rule]:
     """Return the defaults in finer parts: those with a category match all failures of that category, and no others."""
     of_user = _after_user_error(policy)
-    exits = Rule(of_user, Budget.USER, True, Category.USER, _PROGRAM, _EXITED)
-    return [*_signals(), *_by_reason(of_user), exits, Rule(of_user, Budget.USER, in_place=True)]
+    exits = replace(of_user, category=Category.USER, reasons=_PROGRAM, exit_codes=_EXITED)
+    return [*_signals(), *_by_reason(of_user), exits, of_user]
 
 
-def _after_user_error(policy: FailurePolicy) -> RuleAction:
-    """What repeats by itself costs GPUs for nothing, unless who wrote the job knows better."""
-    return RuleAction.FAIL if policy.max_restarts is None else RuleAction.RESTART
+def _after_user_error(policy: FailurePolicy) -> Rule:
+    """What repeats by itself costs GPUs for nothing, unless who wrote the job knows better, or it got on meanwhile."""
+    if policy.max_restarts is None:
+        return Rule(RuleAction.FAIL, Budget.USER, in_place=True, unless_saved=True)
+    return Rule(RuleAction.RESTART, Budget.USER, in_place=True)
 
 
 def _signals() -> Iterator[Rule]:
@@ -177,13 +191,14 @@ def _signals() -> Iterator[Rule]:
     yield replace(ended, exit_codes=_SIGNALLED)
 
 
-def _by_reason(of_user: RuleAction) -> Iterator[Rule]:
+def _by_reason(of_user: Rule) -> Iterator[Rule]:
+    of_others = Rule(RuleAction.RESTART, Budget.INFRASTRUCTURE, in_place=True)
     for category in Category:
-        budget = Budget.USER if category is Category.USER else Budget.INFRASTRUCTURE
-        action = of_user if category is Category.USER else RuleAction.RESTART
+        rule = of_user if category is Category.USER else of_others
         reasons = frozenset(reason for reason, known in FAILURES.items() if known is category) - _PROGRAM
         for in_place in (True, False):
             those = reasons & _NOT_IN_PLACE if not in_place else reasons - _NOT_IN_PLACE
-            for what, then in ((_ENDS_THE_RUN, RuleAction.FAIL), (reasons - _ENDS_THE_RUN, action)):
+            ends = replace(rule, action=RuleAction.FAIL, unless_saved=False)
+            for what, then in ((_ENDS_THE_RUN, ends), (reasons - _ENDS_THE_RUN, rule)):
                 if those & what:
-                    yield Rule(then, budget, in_place, category, those & what)
+                    yield replace(then, in_place=in_place, category=category, reasons=those & what)

@@ -80,8 +80,9 @@ def _checkpoint(job: DeepSpeedJob) -> Json:
     """Where the run saves; what a field of the job does not say, an earlier attempt may have found."""
     named, run = checkpoint_path(job.spec), job.status.run
     since = int(datetime.fromisoformat(run.start_time).timestamp()) if run is not None else 0
+    found = job.status.checkpoint.path if job.status.checkpoint is not None else None
     return {
-        "path": named.path if named is not None else None,
+        "path": named.path if named is not None else found,
         "declared": named is not None and named.declared,
         "repairLatest": (job.spec.checkpoint or Checkpoint()).repair_latest,
         "since": since,

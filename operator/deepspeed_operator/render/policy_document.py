@@ -54,6 +54,7 @@ def _rule(rule: Rule) -> Json:
         "signals": _listed(rule.signals),
         "pattern": rule.pattern,
         "action": rule.action.value,
+        "unlessSaved": rule.unless_saved,
         "budget": rule.budget.value,
         "inPlace": rule.in_place,
     }

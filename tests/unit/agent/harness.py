@@ -51,7 +51,7 @@ def failure_policy(**fields: Any) -> dict[str, Any]:
 def rule(**fields: Any) -> dict[str, Any]:
     """A rule of a failure policy, which matches everything but for these fields."""
     conditions: dict[str, Any] = dict.fromkeys(("reasons", "exitCodes", "signals", "pattern"))
-    return {**conditions, "action": "Restart", "budget": "user", "inPlace": True, **fields}
+    return {**conditions, "action": "Restart", "unlessSaved": False, "budget": "user", "inPlace": True, **fields}
 
 
 def document(**fields: Any) -> dict[str, Any]:

@@ -25,8 +25,8 @@ def test_a_tag_with_every_file_of_its_stage_is_complete(tmp_path: Path, stage: i
 
 
 TORN_TAGS: list[tuple[int, Tear, str]] = [
-    (1, lambda at: (at / OPTIMIZER).unlink(), "the optimizer states of zero_pp_rank_1_mp_rank_00"),
-    (1, lambda at: (at / MODEL).unlink(), "the model states of rank 0"),
+    (1, lambda at: (at / OPTIMIZER).unlink(), "the optimizer states of zero_pp_rank_1_mp_rank_00 are missing"),
+    (1, lambda at: (at / MODEL).unlink(), "the model states of rank 0 are missing"),
     (2, lambda at: cut(at / OPTIMIZER), f"{OPTIMIZER} is not written to its end"),
     (2, lambda at: (at / OPTIMIZER).write_bytes(b""), f"{OPTIMIZER} is not written to its end"),
     (0, lambda at: cut(at / MODEL), f"{MODEL} is not written to its end"),
@@ -55,7 +55,7 @@ def test_a_file_in_the_old_format_is_known_by_its_size_and_the_ranks_by_the_job(
     (directory / MODEL).write_bytes(b"\x80\x02 a pickle, and no archive")
     assert missing(directory) == ""
     (directory / OPTIMIZER).unlink()
-    assert missing(directory) == "optimizer states of 1 of 2 ranks"
+    assert missing(directory) == "the optimizer states of 1 of 2 ranks are missing"
 
 
 def test_the_step_is_that_of_the_engine_where_the_tag_has_another_name(tmp_path: Path) -> None:
@@ -79,15 +79,18 @@ def test_the_newest_complete_one_is_found_behind_a_torn_one(tmp_path: Path) -> N
 
 
 TORN_OF_TRAINER: list[tuple[Tear, str]] = [
-    (lambda at: (at / "trainer_state.json").unlink(), "trainer_state.json"),
-    (lambda at: (at / "trainer_state.json").write_text('{"global_'), "trainer_state.json"),
+    (lambda at: (at / "trainer_state.json").unlink(), "trainer_state.json is missing, or not written to its end"),
+    (
+        lambda at: (at / "trainer_state.json").write_text('{"global_'),
+        "trainer_state.json is missing, or not written to its end",
+    ),
     (lambda at: cut(at / "model.safetensors"), "model.safetensors is not written to its end"),
-    (lambda at: cut(at / "global_step20" / OPTIMIZER), f"global_step20: {OPTIMIZER} is not written to its end"),
-    (lambda at: shutil.rmtree(at / "global_step20"), "global_step20, which its file latest names"),
-    (lambda at: (at / "latest").unlink(), "the states of the optimizer"),
+    (lambda at: cut(at / "global_step20" / OPTIMIZER), f"in global_step20 {OPTIMIZER} is not written to its end"),
+    (lambda at: shutil.rmtree(at / "global_step20"), "global_step20, which its file latest names, is missing"),
+    (lambda at: (at / "latest").unlink(), "the states of the optimizer are missing"),
     (
         lambda at: (at / "model.safetensors.index.json").write_text('{"weight_map": {"w": "model-00002.safetensors"}}'),
-        "model-00002.safetensors",
+        "model-00002.safetensors is missing",
     ),
 ]
 
@@ -122,4 +125,4 @@ def test_those_of_accelerate_and_lightning_are_directories_with_a_tag_within(
     (found,) = files.checkpoints(str(tmp_path), RANKS)
     assert (found.path, found.tag, found.step, found.missing) == (str(tmp_path / name), name, step, "")
     (tmp_path / name / inner / MODEL).unlink()
-    assert missing(tmp_path / name) == f"{inner}: the model states of rank 0"
+    assert missing(tmp_path / name) == f"in {inner} the model states of rank 0 are missing"

@@ -1,5 +1,6 @@
 """What rank 0's agent does with a run's checkpoints before its ranks start, and what it gives them to go on from."""
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import Gang, failure_policy, launch_of, load
+from tests.unit.agent.harness import Gang, failure_policy, launch_of, load, rule
 from tests.unit.agent.saved import aged, cut, tag, trainers
 
 Make = Callable[..., Gang]
@@ -48,7 +49,7 @@ def test_latest_that_names_a_torn_tag_names_the_newest_complete_one_again(tmp_pa
     assert (torn / OPTIMIZER).exists(), "it is kept"
     assert made.resume_from == str(whole)
     done = "it now names global_step20, the newest complete one"
-    assert said == [f"{tmp_path}/latest named global_step30, which lacks {LACKS}; {done}"]
+    assert said == [f"{tmp_path}/latest named global_step30, which is not complete: {LACKS}; {done}"]
     assert made.summary()["repaired"] == {"torn": "global_step30", "missing": LACKS, "tag": "global_step20"}
 
 
@@ -91,9 +92,7 @@ def test_what_another_run_left_there_is_not_taken_away(tmp_path: Path) -> None:
     aged(torn, 60)
     _, (said,) = settled(tmp_path, since=int(time.time()) - 30)
     assert (tmp_path / "latest").read_text() == "global_step10"
-    assert (
-        said == f"{tmp_path}/latest names global_step10, which lacks {LACKS}, and no complete checkpoint is beside it"
-    )
+    assert said == f"{tmp_path}/latest names global_step10, which is not complete: {LACKS}; no other one is either"
 
 
 def test_the_trainers_are_found_without_a_latest(tmp_path: Path) -> None:
@@ -182,3 +181,49 @@ def test_every_round_goes_on_from_the_newest_complete_one(gang: Make, tmp_path: 
         assert told == [str(first), str(second)]
     assert "latest named global_step20" in ended[0].output
     assert ended[0].cause["checkpoint"]["step"] == 10
+
+
+FAILING = """
+import os, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from tests.unit.agent.saved import tag
+root, restarts = Path({root!r}), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+if restarts < 2:
+    tag(root, 10 * (restarts + 1))
+raise ValueError("loss is NaN")
+"""
+
+
+def test_a_program_that_fails_starts_again_as_long_as_it_has_saved_something_new(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    script = FAILING.format(path=[str(Path(__file__).parents[3])], root=str(root))
+    policy = failure_policy(rules=[rule(action="Fail", unlessSaved=True)])
+    (ended,) = gang(script=script, launch={"failurePolicy": policy, "checkpoint": given(root)}).run()
+    assert (ended.code, ended.cause["round"], ended.cause["rounds"]["user"]) == (1, 3, 2)
+    assert ended.cause["checkpoint"] == {**ended.cause["checkpoint"], "tag": "global_step20", "progressed": False}
+
+
+SAVES_AT_THE_END = """
+import os, signal, sys, time
+sys.path[:0] = {path!r}
+from pathlib import Path
+from tests.unit.agent.saved import tag
+signal.signal(signal.SIGTERM, lambda *_: ({saves} and tag(Path({root!r}), 40), sys.exit(0)))
+print("trains", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("saves", "words"), [(True, "saved at step 40, "), (False, "did not save")])
+def test_what_ranks_save_when_they_are_told_to_end_is_told(gang: Make, tmp_path: Path, saves: bool, words: str) -> None:
+    root = tmp_path / "checkpoints"
+    tag(root, 30, age=60)
+    script = SAVES_AT_THE_END.format(path=[str(Path(__file__).parents[3])], root=str(root), saves=saves)
+    running = gang(script=script, launch={"checkpoint": given(root)}).start()
+    running.wait_for_output("trains")
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert ended.code == 143
+    assert ended.cause["savedAtEnd"].startswith(words)
+    assert f"told to end, the ranks {words}" in ended.output

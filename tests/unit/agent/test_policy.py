@@ -29,7 +29,9 @@ def test_what_follows_one_failure_after_the_other(case: dict[str, Any]) -> None:
     for failure in case["failures"]:
         cause = {"reason": "RankFailed", "exitCode": None, "signal": None, "signature": "", "node": None, **failure}
         before = record.counts
-        record = policy.judge(given, record, cause, failure.get("stepped"), failure.get("seconds", 1)).record
+        record = policy.judge(
+            given, record, cause, failure.get("stepped"), failure.get("seconds", 1), saved=failure.get("saved", False)
+        ).record
         if failure["then"] == "end":
             assert record is None
             return

@@ -30,7 +30,8 @@ class RunRecord:
     """What a run has been through until an attempt of it ends.
 
     `used`: of each budget. `repeated`: the failure before the one that ended the attempt, as far as it counts.
-    `progressed`: whether the ranks got anywhere since that one. `in_a_row`: attempts that failed soon after their
+    `progressed`: whether the ranks got anywhere since that one. `saved`: whether they have completed a checkpoint since
+    they began the last time, which is progress, too. `in_a_row`: attempts that failed soon after their
     ranks began, the one that ends included. `seed` is any text, from which jitter comes.
     """
 
@@ -39,6 +40,7 @@ class RunRecord:
     progressed: bool
     in_a_row: int
     seed: str
+    saved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,17 @@ def decide(end: AttemptEnd, policy: FailurePolicy, record: RunRecord, now: datet
     if isinstance(end, Succeeded):
         return Complete(end.at)
     rule = rule_for(end.cause, policy)
-    if rule.action is RuleAction.FAIL:
+    action = rule.action_after(record.saved)
+    if action is RuleAction.FAIL:
         return FailRun(end.failure)
     # Who ends pods on purpose does it as often as there is reason to.
     disrupted = rule.category is Category.DISRUPTION
-    before = RepeatedFailure() if record.progressed else record.repeated
+    before = RepeatedFailure() if record.progressed or record.saved else record.repeated
     repeated = before if disrupted else _repeated(end.cause, before)
     if not disrupted and repeated.count >= _most_alike(rule, record):
         again = f"; it is failure {repeated.count} of this kind in a row, without a step in between, so that another"
         return FailRun(saying_more(end.failure, f"{again} start would not help"))
-    if rule.action is RuleAction.RESTART_WITHOUT_COUNTING:
+    if action is RuleAction.RESTART_WITHOUT_COUNTING:
         budget, words = None, "by a rule, this restart does not count"
     else:
         budget, limit = rule.budget, budgets_of(policy)[rule.budget]
@@ -110,7 +113,7 @@ def _repeated(cause: FailureCause, before: RepeatedFailure) -> RepeatedFailure:
 
 
 def _most_alike(rule: Rule, record: RunRecord) -> int:
-    return MOST_ALIKE_OF_USERS if rule.budget is Budget.USER and not record.progressed else MOST_ALIKE
+    return MOST_ALIKE_OF_USERS if rule.budget is Budget.USER and not (record.progressed or record.saved) else MOST_ALIKE
 
 
 def _pause(policy: FailurePolicy, record: RunRecord) -> timedelta:

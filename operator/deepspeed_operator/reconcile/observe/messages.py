@@ -6,8 +6,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from deepspeed_operator.api.attempt_status import MAX_SAVED
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.reasons import Reason
+from deepspeed_operator.reconcile.observe.checkpoints import ToldCheckpoint
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.rounds import ToldRounds
 
@@ -38,6 +40,8 @@ class AgentMessage(ApiModel):
     candidates: list[Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=64)]] = Field(default=[], max_length=2)
     stuck: str = Field(default="", max_length=1000)  # what keeps the pod from ending
     rounds: ToldRounds = None
+    checkpoint: ToldCheckpoint = None
+    saved_at_end: str = Field(default="", max_length=MAX_SAVED)  # whether its ranks saved once they were told to end
     stepped: bool | None = None  # whether a rank took an optimizer step in the round that ended
     tail: str = ""
 

@@ -14,6 +14,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Run
 from deepspeed_operator.api.transport import Transport
+from deepspeed_operator.reconcile.observe.checkpoints import CheckpointReport
 from deepspeed_operator.reconcile.observe.half_gang import HalfGang
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
@@ -151,6 +152,7 @@ class AgentReport:
     world: WorldReport | None = None
     rounds: Rounds | None = None
     progress: ToldProgress | None = None
+    checkpoint: CheckpointReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

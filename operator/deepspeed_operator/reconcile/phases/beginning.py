@@ -140,7 +140,7 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
     if draft.attempt is not None:
         draft.close_attempt(AttemptOutcome.REPLACED, now)
         draft.attempt = None
-    draft.failure = draft.progress = None
+    draft.failure = draft.progress = draft.checkpoint = None
     draft.run = Run(
         id=spec.run_id,
         start_time=now,

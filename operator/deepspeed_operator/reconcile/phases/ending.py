@@ -20,6 +20,7 @@ from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
 from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
+from deepspeed_operator.reconcile.runtime.observed_checkpoint import report_checkpoint
 from deepspeed_operator.reconcile.runtime.observed_progress import observed_progress
 from deepspeed_operator.reconcile.runtime.observed_rounds import latest_rounds, report_rounds
 from deepspeed_operator.reconcile.runtime.observed_transport import at_the_end
@@ -37,6 +38,7 @@ def end_attempt(observed: Observed, gang: Gang, end: AttemptEnd) -> Outcome:
     report_rounds(observed, gang, draft)
     assert draft.run is not None, "only an attempt at a run can end"
     assert draft.attempt is not None, "only an attempt can end"
+    report_checkpoint(observed, gang, draft, at_the_end=True)
     record = run_record(observed, gang, draft.run, draft.attempt, latest_rounds(observed, gang))
     match decide(end, observed.policy, record, observed.now):
         case Complete(at):
@@ -110,7 +112,7 @@ def _result(observed: Observed, gang: Gang, ended_at: datetime, failure: Failure
     draft, at = StatusDraft.of(observed.job.status), timestamp(ended_at)
     draft.workers = gang.workers
     report_rounds(observed, gang, draft)
-    report_attempt(observed, gang, at_the_end(observed.job.status, gang), draft)
+    report_attempt(observed, gang, at_the_end(observed.job.status, gang), draft, at_the_end=True)
     # A result is more than what was seen last before it: the steps after that are not known.
     draft.progress = observed_progress(observed, gang) if failure is not None else None
     draft.failure = failure

@@ -10,6 +10,7 @@ from deepspeed_operator.reconcile.phases.ending import end_attempt
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
+from deepspeed_operator.reconcile.runtime.observed_checkpoint import report_checkpoint
 from deepspeed_operator.reconcile.runtime.observed_rounds import report_rounds
 
 
@@ -22,6 +23,7 @@ def suspend_attempt(observed: Observed, gang: Gang) -> Outcome:
         return end_attempt(observed, gang, end)
     draft, now = StatusDraft.of(observed.job.status, counted=gang.workers), timestamp(observed.now)
     report_rounds(observed, gang, draft)
+    report_checkpoint(observed, gang, draft, at_the_end=True)
     if not observed.job.spec.suspend and not observed.asks_for_another_run:
         draft.close_attempt(AttemptOutcome.SUSPENDED, now)
         draft.counted = None

@@ -15,6 +15,7 @@ from deepspeed_operator.api.attempt_status import (
     Phase,
     Replacement,
 )
+from deepspeed_operator.api.checkpoint import CheckpointStatus
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.plan_status import PlanStatus
@@ -73,8 +74,8 @@ class Findings:
 class StatusDraft:
     """What the next status will be, but for what follows from the verdict; and the events that go with it.
 
-    `counted`: the workers as they are now, and `moved`: the progress. A change of these alone is no news, and is
-    written once a minute at most.
+    `counted`: the workers as they are now, `moved`: the progress, `saved`: the newest checkpoint. A change of these
+    alone is no news, and is written once a minute at most.
     """
 
     run: Run | None
@@ -86,9 +87,11 @@ class StatusDraft:
     plan: PlanStatus | None
     progress: Progress | None
     engine: Engine | None
+    checkpoint: CheckpointStatus | None
     findings: Findings
     counted: Workers | None = None
     moved: Progress | None = None
+    saved: CheckpointStatus | None = None
     events: list[JobEvent] = field(default_factory=list[JobEvent])
 
     @classmethod
@@ -210,5 +213,5 @@ class StatusDraft:
         return status.model_copy(update={**taken, "findings": self.findings.kept})
 
 
-_NOT_IN_STATUS = frozenset({"findings", "counted", "moved", "events"})
+_NOT_IN_STATUS = frozenset({"findings", "counted", "moved", "saved", "events"})
 _FIELDS = tuple(each.name for each in fields(StatusDraft) if each.name not in _NOT_IN_STATUS)

@@ -73,7 +73,7 @@ def report(
     )
     if after != before and observed.facts.oldest_config_map is not None:
         after = after.model_copy(update={"oldest_config_map": observed.facts.oldest_config_map})
-    volatile = {"workers": draft.counted, "progress": draft.moved}
+    volatile = {"workers": draft.counted, "progress": draft.moved, "checkpoint": draft.saved}
     changed = {name: value for name, value in volatile.items() if value not in (None, getattr(before, name))}
     if changed:
         written = observed.facts.status_written_at

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from deepspeed_operator.api.untyped import list_at, object_at
+from deepspeed_operator.reconcile.observe.checkpoints import checkpoint_of
 from deepspeed_operator.reconcile.observe.messages import AgentProtocol, agent_message
 from deepspeed_operator.reconcile.observe.observed import AgentReport
 from deepspeed_operator.reconcile.observe.rounds import rounds_of
@@ -43,4 +44,5 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
         world=world_of_agent(said.get("world")),
         rounds=rounds_of(said.get("rounds")),
         progress=told_progress_of(said.get("progress")),
+        checkpoint=checkpoint_of(said.get("checkpoint")),
     )

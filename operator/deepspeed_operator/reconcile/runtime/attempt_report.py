@@ -5,12 +5,15 @@ from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.runtime.measured_plan import report_plan
+from deepspeed_operator.reconcile.runtime.observed_checkpoint import report_checkpoint
 from deepspeed_operator.reconcile.runtime.observed_engine import report_engine
 from deepspeed_operator.reconcile.runtime.observed_transport import report_transport
 
 
-def report_attempt(observed: Observed, gang: Gang, transport: Transport | None, draft: StatusDraft) -> None:
-    """Write the attempt's network, plan, world and engine into the draft.
+def report_attempt(
+    observed: Observed, gang: Gang, transport: Transport | None, draft: StatusDraft, *, at_the_end: bool = False
+) -> None:
+    """Write the attempt's network, plan, world, engine and checkpoints into the draft.
 
     `transport` is the latest that is known, None if none is. Unanswered is raised for what a plan or an engine is held
     against.
@@ -18,3 +21,4 @@ def report_attempt(observed: Observed, gang: Gang, transport: Transport | None, 
     report_transport(observed, transport, draft)
     report_plan(observed, gang, draft)
     report_engine(observed, gang, draft)
+    report_checkpoint(observed, gang, draft, at_the_end=at_the_end)

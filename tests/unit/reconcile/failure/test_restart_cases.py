@@ -44,7 +44,9 @@ def test_what_follows_one_failure_after_the_other(case: dict[str, Any]) -> None:
         progressed = failure.get("stepped")
         if progressed is None:
             progressed = failure.get("seconds", 1) >= HEALTHY_SECONDS
-        record = RunRecord(used, repeated, progressed=progressed, in_a_row=1, seed="")
+        record = RunRecord(
+            used, repeated, progressed=progressed, in_a_row=1, seed="", saved=failure.get("saved", False)
+        )
         decision = decide(Failed(failed, failure.get("signature", "")), policy, record, NOW)
         if failure["then"] == "end":
             assert isinstance(decision, FailRun)
