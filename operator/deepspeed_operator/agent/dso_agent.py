@@ -104,7 +104,7 @@ class Agent:
                 self.pod.probe = dso_preflight.Probe(launch)
         except OSError as error:
             raise self.cannot_start(error) from error
-        self.find_checkpoint()
+        self.pod.find_checkpoint(lambda: self.next_event(0.02))
         self.member.start()
 
     def play(self) -> None:
@@ -144,16 +144,9 @@ class Agent:
         self.round.end()
         self.round.clear()
         self.round.shared_memory.clear()
-        self.find_checkpoint()
+        self.pod.find_checkpoint(lambda: self.next_event(0.02))
         self.pod.begin(self.member.round, time.monotonic() - self.stopping)
         self.play()
-
-    def find_checkpoint(self) -> None:
-        """Rank 0's agent: before the hub can open a round, see what its ranks are to go on from."""
-        if self.pod.checkpoints:
-            self.pod.checkpoints.settle()
-            while not (self.pod.checkpoints.idle or self.terminated_by):
-                self.next_event(0.02)
 
     def cannot_start(self, error: OSError) -> RunFailedError:
         return RunFailedError(self.launch.cause("PodCheckFailed", f"{error.strerror}: {error.filename}"))
@@ -248,7 +241,8 @@ class Agent:
         seconds = self.launch.fence + (self.launch.replacement_seconds if waits else 0)
         return bool(self.member.opened) and time.monotonic() - self.member.contact > seconds
 
-    def next_event(self, timeout: float) -> None:
+    def next_event(self, timeout: float) -> bool:
+        """Take an event, or none in these seconds; return whether the pod was told to end."""
         try:
             number = self.events.get(timeout=timeout)
         except queue.Empty:
@@ -256,6 +250,7 @@ class Agent:
         if number in (signal.SIGTERM, signal.SIGINT):
             self.terminated_by = self.terminated_by or number
         self.reap()
+        return bool(self.terminated_by)
 
     def reap(self) -> None:
         """Take the end of every child, and of every orphan that came to this process."""

@@ -174,7 +174,10 @@ class Checkpoints(threading.Thread):
         named = named_by_latest(root)
         if named is None or not self.launch.repair_latest:
             return
-        torn = checkpoint_at(os.path.join(root, named), ranks) if os.path.isdir(os.path.join(root, named)) else None
+        directory = os.path.join(root, named)
+        torn = checkpoint_at(directory, ranks) if named and os.path.isdir(directory) else None
+        if named and not torn and os.path.isdir(directory) and os.listdir(directory):
+            return  # a universal checkpoint, or one of a kind that is not known here
         missing = (torn.missing if torn else "there is nothing of it") if named else "the file is empty"
         if not missing:
             return

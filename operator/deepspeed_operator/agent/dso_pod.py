@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from dso_checkpoint import Checkpoints
+from dso_checkpoint import LONGEST_LOOK_SECONDS, Checkpoints
 from dso_descendants import descendants
 from dso_hub import Hub
 from dso_late import ranks_now
@@ -99,11 +99,22 @@ class Pod:
         cause = {**cause, "round": self.round.number}
         return {**cause, "deepspeed": self.deepspeed} if cause["index"] == self.launch.index else cause
 
-    def see_last_save(self, pause: Callable[[], None]) -> None:
+    def find_checkpoint(self, pause: Callable[[], bool]) -> None:
+        """Rank 0's agent: before the hub can open a round, see what its ranks are to go on from.
+
+        `pause` waits a little; it returns whether the pod was told to end.
+        """
+        if self.checkpoints:
+            self.checkpoints.settle()
+            while not (self.checkpoints.idle or pause()):
+                pass
+
+    def see_last_save(self, pause: Callable[[], bool]) -> None:
         """Note whether the ranks, which were told to end and have ended, had saved: it goes into the last message."""
         ended, checkpoints = time.time(), self.checkpoints
         if checkpoints and checkpoints.ends:
-            while not checkpoints.looked(time.monotonic()):
+            checkpoints.look_again()
+            while not checkpoints.idle and time.time() < ended + LONGEST_LOOK_SECONDS:
                 pause()
             self.saved_at_end = checkpoints.saved_at_end(ended)
             if self.saved_at_end:

@@ -61,6 +61,13 @@ def test_so_does_one_that_names_nothing(tmp_path: Path, text: str) -> None:
     assert (tmp_path / "latest").read_text() == "global_step20"
 
 
+def test_a_universal_checkpoint_stays_named(tmp_path: Path) -> None:
+    tag(tmp_path, 10)
+    (tag(tmp_path, 20, name="global_step20_universal") / "zero").mkdir()
+    _, said = settled(tmp_path)
+    assert ((tmp_path / "latest").read_text(), said) == ("global_step20_universal", [])
+
+
 def test_where_all_is_complete_nothing_is_written(tmp_path: Path) -> None:
     tag(tmp_path, 10)
     tag(tmp_path, 20)
@@ -209,7 +216,7 @@ import os, signal, sys, time
 sys.path[:0] = {path!r}
 from pathlib import Path
 from tests.unit.agent.saved import tag
-signal.signal(signal.SIGTERM, lambda *_: ({saves} and tag(Path({root!r}), 40), sys.exit(0)))
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), {saves} and tag(Path({root!r}), 40), sys.exit(0)))
 print("trains", flush=True)
 time.sleep(60)
 """
