@@ -218,6 +218,21 @@ def test_where_the_agents_end_the_attempt_it_ends_with_why_the_pod_was_lost() ->
     assert (ended.reason, ended.pod) == ("PodDeleted", "pretrain-1-1")
 
 
+def test_the_restart_counts_once_whether_an_agent_tells_of_it_at_once_or_later() -> None:
+    simulation = running()
+    delete(simulation)
+    simulation.settle()
+    simulation.wait(6)
+    simulation.run_all()
+    simulation.settle()
+    assert (simulation.attempt.phase, simulation.job.status.restarts) == (Phase.RUNNING, 1)
+    told = rounds_of({"number": 2, "infrastructure": 1})
+    simulation.agent = AgentReport(simulation.attempt.number, simulation.now, rounds=told)
+    simulation.wait(600)
+    simulation.settle()
+    assert (simulation.job.status.restarts, simulation.attempt.round) == (1, 2)
+
+
 def test_refused_replacements_are_tried_again_and_the_others_stay() -> None:
     simulation = running()
     simulation.refuse_pods = "exceeded quota: gpus"

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.attempt_status import MAX_LOSS, AttemptStatus, Obstacle, Phase, Replacement
+from deepspeed_operator.api.restarts import Restarts
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.job.failure_rules import points_at_node
 from deepspeed_operator.job.installation import Installation
@@ -12,6 +13,7 @@ from deepspeed_operator.reconcile.failure.attempt_end import AttemptEnd, Failed,
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import moment
+from deepspeed_operator.reconcile.observe.rounds import Rounds
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile
 from deepspeed_operator.reconcile.phases.ending import end_attempt
 from deepspeed_operator.reconcile.phases.lost_members import LostMember
@@ -57,6 +59,7 @@ def replacing(observed: Observed, gang: Gang, installation: Installation) -> Out
         draft = StatusDraft.of(observed.job.status, counted=gang.workers)
         draft.enter(Phase.RUNNING)
         report_rounds(observed, gang, draft)
+        _count_untold(observed, draft)
         return report(observed, draft, actions=(*removals, *published), check_at=agent_due(observed, gang))
     if until <= observed.now:
         return end_attempt(observed, gang, _not_replaced(observed, _latest(observed.attempt)))
@@ -123,6 +126,16 @@ def _ask_of_this_round(observed: Observed, gang: Gang) -> None:
     report = observed.facts.agent
     if report is None or report.attempt != gang.attempt or report.read_at + _NEWS <= observed.now:
         ask_agent(observed, gang)
+
+
+def _count_untold(observed: Observed, draft: StatusDraft) -> None:
+    """Count the restart where no agent tells: what one tells later is this one, too, as counts only grow."""
+    report, attempt = observed.facts.agent, draft.attempt
+    if attempt is None or (report is not None and report.attempt == attempt.number and report.rounds is not None):
+        return
+    known = attempt.restarts or Restarts()
+    more = Rounds(number=attempt.round + 1, user=known.user, infrastructure=known.infrastructure + 1)
+    draft.count_rounds(more, observed.now)
 
 
 def _not_replaced(observed: Observed, record: Replacement) -> Failed:
