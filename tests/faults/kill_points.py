@@ -131,7 +131,8 @@ class KillPoints:
         status, picture = self.jobs.status(name), self.jobs.picture(name)
         outcomes = [each["outcome"] for each in status.get("attempts", [])]
         names = {key: _without(name, picture[key]) for key in (*KINDS, "addresses")}
-        replaced = [each["index"] for each in status["attempt"].get("replacements") or []]
+        replacements: list[Json] = status["attempt"].get("replacements", [])
+        replaced = [each["index"] for each in replacements]
         return {**picture, **names, "restarts": status.get("restarts", 0), "outcomes": outcomes, "replaced": replaced}
 
 

@@ -11,11 +11,11 @@ import yaml
 
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.api.untyped import Json
-from deepspeed_operator.cli.arguments import within
 from deepspeed_operator.cli.imports.conversion import Conversion, GivenWorld
 from deepspeed_operator.cli.imports.dispatch import Imported, from_command, imported
 from deepspeed_operator.cli.imports.remarks import Treatment
 from deepspeed_operator.cli.kube_yaml import parse_yaml
+from deepspeed_operator.cli.numbers import within
 from deepspeed_operator.cli.paint import Colour, painted
 from deepspeed_operator.cli.report import Options, Report, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines
