@@ -2,12 +2,15 @@
 "the reason."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from deepspeed_operator.cli.imports.conversion import GivenWorld
+from deepspeed_operator.cli.imports.dispatch import imported
 from tests.unit.cli.command import Result, dsjob
 
 GPUS = "resources: {limits: {nvidia.com/gpu: 8}}"
@@ -308,6 +311,20 @@ def test_a_train_job_is_joined_with_its_runtime(tmp_path: Path) -> None:
     assert "torch-distributed: a runtime of Kubeflow Trainer that is not among the files" in told(without, "warning")
 
 
+def test_a_runtime_of_mpi_runs_its_launchers_program_in_its_nodes(tmp_path: Path) -> None:
+    job, runtime = tmp_path / "job.yaml", tmp_path / "runtime.yaml"
+    node = "{name: node, template: {spec: {template: {spec: {containers: [{name: node, image: r, command: [sshd]}]}}}}}"
+    words = "[mpirun, python3, t.py]"
+    launcher = node.replace("name: node, t", "name: launcher, t").replace("[sshd]", words)
+    runtime.write_text(
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainingRuntime\nmetadata: {name: r}\nspec:\n"
+        f"  mlPolicy: {{mpi: {{numProcPerNode: 2}}}}\n  template: {{spec: {{replicatedJobs: [{node}, {launcher}]}}}}\n"
+    )
+    job.write_text(TRAIN_JOB.replace("torch-distributed", "r").replace("    command: [torchrun, t.py]\n", ""))
+    spec = job_of(dsjob("import", job, runtime))
+    assert (spec["nodes"], spec["slotsPerNode"], spec["training"]) == (2, 2, {"script": "t.py"})
+
+
 def test_a_resource_step_of_a_workflow_is_imported_with_its_parameters() -> None:
     manifest = indexed_job(["torchrun", "--nnodes=2", "t.py", "--lr", "{{inputs.parameters.lr}}"])
     workflow = {
@@ -404,6 +421,32 @@ def test_a_scripts_own_arguments_are_none_and_its_defaults_hold() -> None:
     assert script == 'OUT=./out\nmkdir -p $OUT\nexec "$@"'
     assert "delete what was saved before" in told(result, "left out")
     assert "the script's own arguments" in told(result, "left out")
+
+
+ODD: list[object] = [None, "x", [1], {"a": 1}]
+
+
+@pytest.mark.parametrize("name", ["argo-volcano", "jobset-mnist", "mpijob-pi", "volcano-mpi"])
+def test_a_value_of_any_type_may_be_anywhere(name: str) -> None:
+    text = (Path(__file__).parent / "imports" / f"{name}.yaml").read_text()
+    whole: dict[str, Any] = next(yaml.safe_load_all(text))
+
+    def changed(value: Any) -> Iterator[None]:
+        places: list[tuple[Any, Any]] = []
+        if hasattr(value, "items"):
+            places = list(value.items())
+        elif hasattr(value, "append"):
+            places = [(at, value[at]) for at in range(len(value))]
+        for at, inner in places:
+            for odd in ODD:
+                value[at] = odd
+                yield
+            value[at] = inner
+            yield from changed(inner)
+
+    for _ in changed(whole):
+        result = imported([("a.yaml", json.dumps(whole))], GivenWorld(), None)
+        assert result.conversions or result.unknown or result.beside
 
 
 def test_arrays_and_what_only_the_cluster_knows_of_a_batch_script() -> None:

@@ -29,7 +29,7 @@ def resource_manifests(workflow: Json) -> Iterator[tuple[str, str, set[str]]]:
     for template in objects_at(spec, "templates"):
         name, resource = str(template.get("name")), object_at(template, "resource")
         manifest = resource.get("manifest")
-        if not isinstance(manifest, str) or resource.get("action") not in {"create", "apply"}:
+        if not isinstance(manifest, str) or str(resource.get("action")) not in {"create", "apply"}:
             continue
         own = _parameters(template, "inputs.parameters", "inputs")
         for passed in _passed(spec, name, given) or [{}]:

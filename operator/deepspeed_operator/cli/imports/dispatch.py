@@ -81,7 +81,9 @@ def imported(texts: Iterable[tuple[str, str]], given: GivenWorld, command: str |
     maps = {
         _name(each.document): _data(each.document) for each in documents if each.document.get("kind") == "ConfigMap"
     }
-    runtimes = {_name(each.document): each.document for each in documents if each.document.get("kind") in _RUNTIMES}
+    runtimes = {
+        _name(each.document): each.document for each in documents if str(each.document.get("kind")) in _RUNTIMES
+    }
     for each in documents:
         found = list(_workloads(each.document, runtimes))
         for workload in found:

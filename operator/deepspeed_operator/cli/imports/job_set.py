@@ -8,7 +8,14 @@ from deepspeed_operator.cli.imports.batch_jobs import WORLD_VARIABLES, read_job_
 from deepspeed_operator.cli.imports.fields import Fields, whole_number
 from deepspeed_operator.cli.imports.kubeflow_jobs import merge_roles
 from deepspeed_operator.cli.imports.remarks import Remarks
-from deepspeed_operator.cli.imports.workload import Workload, gpus_of, run_policy, words_of, workload_of
+from deepspeed_operator.cli.imports.workload import (
+    Workload,
+    gpus_of,
+    program_template,
+    run_policy,
+    words_of,
+    workload_of,
+)
 
 _STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 # What each installation of Kubeflow Trainer brings: whether the ranks meet by torchrun's variables, or by MPI.
@@ -25,7 +32,7 @@ def job_set(document: Json) -> Workload:
     """Read a jobset.x-k8s.io/v1alpha2 JobSet."""
     fields, remarks = Fields(document), Remarks()
     workload = workload_of(fields, "JobSet", remarks)
-    read_replicated_jobs(fields.list("spec", "replicatedJobs"), workload)
+    read_replicated_jobs([object_at(each) for each in fields.list("spec", "replicatedJobs")], workload)
     for name, why in (
         ("network", "the job has a Service of its own"),
         ("successPolicy", "spec.successPolicy says whose success is the run's: all pods', unless it is Head"),
@@ -166,6 +173,7 @@ def _runtime(workload: Workload, name: str, runtime: Json | None) -> None:
     launcher = next((job for job in jobs if job.get("name") == "launcher"), None)
     if launcher is not None:
         remarks.left_out("runtime launcher", "its pod: the program is started in the nodes")
+        _, workload.words, _ = program_template(object_at(launcher, "template", "spec", "template"))
         if not nodes:
             read_replicated_jobs([launcher], workload, "launcher")
     remarks.carried("spec.runtimeRef", f"the pod template of {name}")
@@ -182,7 +190,7 @@ def _own(workload: Workload, trainer: Json) -> None:
     if not containers:
         template.setdefault("spec", {})["containers"] = [{"name": "trainer"}]
         containers = objects_at(template, "spec", "containers")
-    box = next((each for each in containers if each.get("name") in {"node", "trainer"}), containers[0])
+    box = next((each for each in containers if str(each.get("name")) in {"node", "trainer"}), containers[0])
     if words_of(trainer):
         workload.words = words_of(trainer) if trainer.get("command") else [*workload.words, *words_of(trainer)]
     if trainer.get("image"):
@@ -191,10 +199,10 @@ def _own(workload: Workload, trainer: Json) -> None:
     if trainer.get("resourcesPerNode"):
         box["resources"] = trainer["resourcesPerNode"]
         workload.remarks.carried("spec.trainer.resourcesPerNode", "the trainer container's resources")
-    mine = {object_at(each).get("name") for each in list_at(trainer, "env")}
+    mine = {str(object_at(each).get("name")) for each in list_at(trainer, "env")}
     if mine:
         box["env"] = [
-            *(each for each in objects_at(box, "env") if each.get("name") not in mine),
+            *(each for each in objects_at(box, "env") if str(each.get("name")) not in mine),
             *list_at(trainer, "env"),
         ]
         workload.remarks.carried("spec.trainer.env", "the trainer container's env")

@@ -180,7 +180,7 @@ def _without_rank(words: Sequence[str]) -> list[str]:
 
 def _launcher_environment(launcher: Json, worker: Json, remarks: Remarks) -> None:
     """The launcher's variables reached the workers where the launcher forwards them, such as NCCL's by deepspeed."""
-    known = {each.get("name") for each in objects_at(worker, "env")}
+    known = {str(each.get("name")) for each in objects_at(worker, "env")}
     mine: list[Any] = []
     for variable in objects_at(launcher, "env"):
         name = str(variable.get("name"))
@@ -205,8 +205,8 @@ def _replicas(role: Json) -> int:
 
 def _restart_policies(remarks: Remarks, path: str, **roles: Json) -> None:
     for name, role in roles.items():
-        policy = role.get("restartPolicy")
-        if policy not in {None, "Never"}:
+        policy = str(role.get("restartPolicy") or "Never")
+        if policy != "Never":
             remarks.changed(
                 f"{path}.{name}.restartPolicy",
                 f"{policy}: a gang starts again as a whole; spec.failurePolicy says after what, and how often",

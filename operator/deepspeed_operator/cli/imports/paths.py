@@ -79,13 +79,15 @@ def configuration_argument(
 
 def _lasting(template: Json) -> list[str]:
     volumes = objects_at(template, "spec", "volumes")
-    transient = {each.get("name") for each in volumes if {"emptyDir", "configMap", "secret", "downwardAPI"} & set(each)}
+    transient = {
+        str(each.get("name")) for each in volumes if {"emptyDir", "configMap", "secret", "downwardAPI"} & set(each)
+    }
     mounts = [
         mount
         for container in objects_at(template, "spec", "containers")
         for mount in objects_at(container, "volumeMounts")
     ]
-    return [normpath(str(mount.get("mountPath"))) for mount in mounts if mount.get("name") not in transient]
+    return [normpath(str(mount.get("mountPath"))) for mount in mounts if str(mount.get("name")) not in transient]
 
 
 def _arguments(training: Json) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """A pod template of another kind → one that a DeepSpeedJob may have."""
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from deepspeed_operator.api.names import ENV_PREFIX, GROUP, LABEL_MANAGED_BY
 from deepspeed_operator.api.untyped import Json, list_at, object_at
@@ -120,8 +120,7 @@ def without_accelerator(trainer: Json, remarks: Remarks) -> None:
             f"{', '.join(devices)}: not known as an accelerator; write spec.slotsPerNode, and whether DeepSpeed "
             "runs on it",
         )
-    trainer.setdefault("resources", {})
-    cast(Json, trainer["resources"]).setdefault("limits", {})[NVIDIA_GPU] = 0
+    trainer["resources"] = {**resources, "limits": {**object_at(resources, "limits"), NVIDIA_GPU: 0}}
     remarks.changed(
         "resources",
         f"{NVIDIA_GPU}: 0, since the pods had no accelerator and a template without one is given GPUs; remove "

@@ -110,10 +110,10 @@ def beside(document: Json) -> str | None:
 
 def unknown_document(document: Json) -> str:
     """Say what a document looks like that is not converted, and what it says that would count."""
-    kind, version = document.get("kind"), str(document.get("apiVersion"))
+    kind, version = str(document.get("kind") or ""), str(document.get("apiVersion"))
     if version.startswith(f"{GROUP}/"):
         return f"{_named(document)} is a DeepSpeedJob already: dsjob validate judges it"
-    if kind is None:
+    if not kind:
         looks = next((text for keys, text in _KEYS if keys <= document.keys()), "no Kubernetes object: it has no kind")
         return f"it looks like {looks}" if not looks.startswith("no") else looks
     if kind == "MPIJob" and version.endswith("v1alpha1"):
@@ -121,7 +121,7 @@ def unknown_document(document: Json) -> str:
     elif kind in {"Job", "JobSet", "PyTorchJob"}:
         why = f"of {version}, which is not known; the kinds that are converted are those of docs/import.md"
     else:
-        why = _KINDS.get(str(kind), "a kind that is not known")
+        why = _KINDS.get(kind, "a kind that is not known")
     known = "; ".join(dict.fromkeys(_pods(document)))
     return f"{_named(document)}: {why}" + (f". What it runs: {known}" if known else "")
 

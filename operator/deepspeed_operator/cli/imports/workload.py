@@ -133,9 +133,9 @@ def mounted(template: Json, trainer: Json, path: str) -> tuple[str, str] | None:
     """Return the ConfigMap and key that are mounted at a path of the trainer, None where none is."""
     if not path.startswith("/"):
         path = f"{trainer.get('workingDir') or '/'}/{path}"
-    volumes = {each.get("name"): object_at(each, "configMap") for each in objects_at(template, "spec", "volumes")}
+    volumes = {str(each.get("name")): object_at(each, "configMap") for each in objects_at(template, "spec", "volumes")}
     for mount in objects_at(trainer, "volumeMounts"):
-        source, at = volumes.get(mount.get("name")) or {}, normpath(str(mount.get("mountPath")))
+        source, at = volumes.get(str(mount.get("name"))) or {}, normpath(str(mount.get("mountPath")))
         name = source.get("name")
         if not isinstance(name, str):
             continue
