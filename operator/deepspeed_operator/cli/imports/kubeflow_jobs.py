@@ -106,7 +106,6 @@ def mpi_job(document: Json) -> Workload:
     elif not gpus_of(template):
         workload.slots = 1
     workload.starts, workload.joined = "one", True
-    workload.config_maps = {}
     for name, why in (
         ("sshAuthMountPath", "no ssh is needed"),
         ("mpiImplementation", "no MPI is needed"),

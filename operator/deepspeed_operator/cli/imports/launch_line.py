@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from posixpath import basename
 from typing import Final, Literal
 
-from deepspeed_operator.api.spec import Launcher
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.cli.imports import launcher_options as known
 from deepspeed_operator.cli.imports.accelerate_options import configuration_of, environment_of
@@ -86,10 +85,6 @@ class LaunchLine:
     max_restarts: int | None = None
     image: str | None = None
     once_a_pod: list[str] | None = None
-
-    @property
-    def starter(self) -> Launcher:
-        return Launcher.NONE if self.once_a_pod is not None else Launcher.RANKS
 
     @property
     def starts_shell(self) -> bool:

@@ -1,6 +1,6 @@
 """The options of programs that start ranks: which of them take a value."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from posixpath import basename
 from typing import Final
@@ -140,9 +140,9 @@ def options_of(
     return options
 
 
-def number(text: str | None, known: Mapping[str, str] | None = None) -> int | None:
+def number(text: str | None) -> int | None:
     """Return a whole number that an option gives, None if it gives none."""
-    text = (known or {}).get(text or "", text or "")
+    text = text or ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 

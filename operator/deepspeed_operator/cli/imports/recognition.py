@@ -34,7 +34,6 @@ _KINDS: Final = {
     "WorkflowTemplate": "no step of it creates a resource: import the command line of the step's container",
     "CronWorkflow": "no step of it creates a resource: import the command line of the step's container",
     "Experiment": "a search over jobs: import the job of its trialTemplate",
-    "AIJob": "not a kind that is known",
 }
 # Objects that stand beside a job, and what becomes of them.
 _BESIDE: Final = {
@@ -96,8 +95,6 @@ _KEYS: Final = (
     ({"services"}, "a Compose file: import the command line of its service"),
     ({"bases"}, "a kustomization: render it first, with kubectl kustomize, and import that"),
     ({"resources", "kind"}, "a kustomization: render it first, with kubectl kustomize, and import that"),
-    ({"replicaSpecs"}, "not a whole manifest: it has no kind"),
-    ({"launcher", "type"}, "not a kind that is known"),
 )
 
 
