@@ -211,7 +211,14 @@ class Checkpoints(threading.Thread):
                 "sizeBytes": newest.size,
                 "seconds": None if begun is None else max(0, round(newest.time - begun)),
             }
-        return {"path": self.root, **known, "progressed": self.progressed, "repaired": self.repaired}
+        began = self.before.step if self.before else None
+        return {
+            "path": self.root,
+            **known,
+            "beganWith": began,
+            "progressed": self.progressed,
+            "repaired": self.repaired,
+        }
 
 
 def _has_parts_on_each_node(config: str | None) -> bool:

@@ -147,6 +147,7 @@ class Code(StrEnum):
     LAUNCHER_WORLD = "launcher-world"
     LAUNCHER_GRACE = "launcher-grace"
     IDLE_RULE = "idle-rule"
+    RESTARTED_FROM_ZERO = "restarted-from-zero"
     CHECKPOINT_NOT_KEPT = "checkpoint-not-kept"
     UNSAFE_PATTERN = "unsafe-pattern"
 

@@ -187,6 +187,13 @@ _EVENTS: Final = {
         "had not saved is lost.",
         "Raise terminationGracePeriodSeconds in spec.template.spec, or save less often and sooner after SIGTERM.",
     ),
+    Reason.RESTARTED_FROM_ZERO: Entry(
+        Category.USER,
+        "The ranks began below the step of the newest complete checkpoint: what was computed until then is computed "
+        "again.",
+        "Let the program load its checkpoint: $(RESUME_FROM) in spec.training.args, or load_checkpoint() with the "
+        "directory. docs/checkpoints.md",
+    ),
     Reason.CHECKPOINT_REPAIRED: Entry(
         Category.USER,
         "Before a start the file `latest` named a checkpoint that lacks a part, since the ranks ended while they "

@@ -90,6 +90,7 @@ class Reason(StrEnum):
     RUN_REPLACED = "RunReplaced"
     GRACE_EXCEEDED = "GraceExceeded"
     CHECKPOINT_REPAIRED = "CheckpointRepaired"
+    RESTARTED_FROM_ZERO = "RestartedFromZero"
     CHANGE_NOT_APPLIED = "ChangeNotApplied"
     ENGINE_DIFFERS = "EngineDiffers"
     FASTER_CONFIGURATION = "FasterConfiguration"

@@ -16,10 +16,14 @@ _OF_A_REPAIR: Final = ("torn", "missing", "tag")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
-    """The newest complete checkpoint; whether it was completed in the latest round."""
+    """The newest complete checkpoint; whether it was completed in the latest round.
+
+    `began_with`: the step of the one that was the newest when that round began; None if none was, or it is not known.
+    """
 
     checkpoint: CheckpointStatus
     progressed: bool
+    began_with: int | None = None
 
 
 def checkpoint_of(said: object) -> CheckpointReport | None:
@@ -34,7 +38,8 @@ def checkpoint_of(said: object) -> CheckpointReport | None:
     if mended:
         known["message"] = _mended(f"{known['path']}"[:MAX_PATH], *(_short(mended.get(each)) for each in _OF_A_REPAIR))
     try:
-        return CheckpointReport(CheckpointStatus.model_validate(known), told.get("progressed") is True)
+        checkpoint, began = CheckpointStatus.model_validate(known), told.get("beganWith")
+        return CheckpointReport(checkpoint, told.get("progressed") is True, began if isinstance(began, int) else None)
     except ValidationError:
         return None
 

@@ -1,11 +1,26 @@
 """What rank 0's agent tells of the run's checkpoints: in status, and an event where it has mended `latest`."""
 
+from typing import Final
+
+from deepspeed_operator.api.finding import Code, warning
+from deepspeed_operator.api.progress import ProgressSource
 from deepspeed_operator.api.reasons import Reason
+from deepspeed_operator.api.status import Finding
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.checkpoints import CheckpointReport
 from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.draft import StatusDraft
+
+# What counts the steps of a run, and not those since a start.
+_COUNTED: Final = frozenset(
+    {
+        ProgressSource.DEEPSPEED_ENGINE,
+        ProgressSource.DEEPSPEED_LOG,
+        ProgressSource.TRAINER_LOG,
+        ProgressSource.KUBEFLOW_CALLBACK,
+    }
+)
 
 
 def latest_checkpoint(observed: Observed, gang: Gang) -> CheckpointReport | None:
@@ -33,3 +48,27 @@ def report_checkpoint(observed: Observed, gang: Gang, draft: StatusDraft, *, at_
         draft.checkpoint = now
     else:
         draft.saved = now
+    if not at_the_end:
+        found = _from_zero(observed, gang)
+        draft.findings.replace({Code.RESTARTED_FROM_ZERO}, *found)
+        if not all(map(draft.findings.knew, found)):
+            draft.events.append(JobEvent("Warning", Reason.RESTARTED_FROM_ZERO, " ".join(f"{each}" for each in found)))
+
+
+def _from_zero(observed: Observed, gang: Gang) -> list[Finding]:
+    """Return what is to be said of ranks whose steps, of one answer, are below that which they could go on from."""
+    report = observed.facts.agent
+    if report is None or report.attempt != gang.attempt or report.checkpoint is None or report.progress is None:
+        return []
+    began, checkpoint, progress = report.checkpoint.began_with, report.checkpoint.checkpoint, report.progress
+    if began is None or progress.step is None or progress.step >= began or progress.source not in _COUNTED:
+        return []
+    words = (
+        f"the ranks train at a step below {began}, that of the newest complete checkpoint in {checkpoint.path} when "
+        "they began: what was computed until then is computed again."
+    )
+    fix = (
+        "Let the program load its checkpoint: write $(RESUME_FROM) in spec.training.args, or call load_checkpoint() "
+        "with the directory; docs/checkpoints.md."
+    )
+    return [warning("spec.training", Code.RESTARTED_FROM_ZERO, words, fix)]

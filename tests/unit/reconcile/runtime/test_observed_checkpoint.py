@@ -27,8 +27,17 @@ SAVED: dict[str, Any] = {
 MENDED = {"torn": "global_step50", "missing": "the model states of rank 0 are missing", "tag": "global_step40"}
 
 
-def answer(simulation: Simulation, **fields: Any) -> None:
-    state: dict[str, Any] = {**STATE, "warnings": [], "deepspeed": None, "checkpoint": {**SAVED, **fields}}
+PROGRESS: dict[str, Any] = {"secondsSinceUpdate": 1.0}
+
+
+def answer(simulation: Simulation, *, beside: dict[str, Any] | None = None, **fields: Any) -> None:
+    state: dict[str, Any] = {
+        **STATE,
+        "warnings": [],
+        "deepspeed": None,
+        "checkpoint": {**SAVED, **fields},
+        **(beside or {}),
+    }
     simulation.agent = report_of(
         state, "job-1", simulation.attempt.number if simulation.job.status.attempt else 1, simulation.now
     )
@@ -91,6 +100,31 @@ def test_whatever_answers_status_can_be_written(fields: dict[str, Any]) -> None:
     simulation.train()
     json.dumps(simulation.job.status.model_dump(mode="json"), ensure_ascii=False).encode()
     assert simulation.job.status.state is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("source", "step", "told"),
+    [
+        ("DeepSpeedEngine", 3, True),
+        ("TrainerLog", 39, True),
+        ("DeepSpeedEngine", 41, False),
+        ("ProgressBar", 3, False),
+    ],
+)
+def test_ranks_that_begin_below_the_newest_checkpoint_are_told_once(source: str, step: int, told: bool) -> None:
+    simulation = training()
+    for further in range(3):
+        progress = {**PROGRESS, "source": source, "step": step + (further if step < 39 else 0)}
+        answer(simulation, beganWith=40, beside={"progress": progress})
+        simulation.wait(61)
+        simulation.settle()
+    events = [each.message for each in simulation.events if each.reason == "RestartedFromZero"]
+    assert len(events) == told
+    assert ["restarted-from-zero"] * told == [each.code for each in simulation.job.status.findings]
+    answer(simulation, beganWith=40, beside={"progress": {**PROGRESS, "source": source, "step": 60}})
+    simulation.wait(61)
+    simulation.settle()
+    assert simulation.job.status.findings == [], "it has caught up"
 
 
 def fails(simulation: Simulation, **checkpoint: Any) -> None:
