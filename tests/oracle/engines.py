@@ -1,13 +1,12 @@
-"""Engines of a version on CPUs as the judge: one fork server, which imports DeepSpeed once."""
+"""Engines of a version on CPUs as the judge."""
 
 import json
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from deepspeed_operator.api.status import Level
 from deepspeed_operator.dsconfig.judgement import JudgementContext
-from dev.versions import rootfs
+from dev.versions import rootfs, scripts
 from tests.oracle.engine_draws import question_of, said
 from tests.oracle.engine_verdicts import Record, started
 
@@ -39,19 +38,12 @@ def answered(version: str, questions: Sequence[Mapping[str, Any]]) -> Iterator[d
     """
     if not questions:
         return
-    rootfs.installed(version)
-    command = rootfs.command(version, SCRIPT.name, str(_AT_ONCE))
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with scripts.running(version, SCRIPT.name, str(_AT_ONCE), quiet=True) as process:
         process.stdin.writelines(f"{json.dumps(question)}\n" for question in questions)
         process.stdin.close()
         lines = map(json.loads, process.stdout)
         assert next(lines)["deepspeed"].startswith(version)
         yield from lines
-    assert process.returncode == 0
 
 
 def refusal(answer: Mapping[str, Any]) -> str | None:

@@ -1,13 +1,13 @@
 """DeepSpeed itself as the judge: one process a version, asked over a pipe."""
 
 import json
-import subprocess
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dev.versions import rootfs
+from dev.versions import scripts
+from dev.versions.scripts import Script
 
 Config = Mapping[str, Any]
 _AHEAD = 200
@@ -23,13 +23,11 @@ class Answer:
 
 
 class Oracle:
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: Script) -> None:
         self._process = process
 
     def ask(self, questions: Sequence[tuple[Config, Sequence[int]]]) -> Iterator[list[Answer]]:
         """For each configuration, DeepSpeed's answer at each of the world sizes given with it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         for begin in range(0, len(questions), _AHEAD):
             some = questions[begin : begin + _AHEAD]
             for config, worlds in some:
@@ -48,8 +46,6 @@ class Oracle:
         return self._answer({"text": text})
 
     def _answer(self, question: dict[str, Any]) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
@@ -57,12 +53,6 @@ class Oracle:
 
 @contextmanager
 def oracle(version: str) -> Generator[Oracle]:
-    rootfs.installed(version)
-    command = rootfs.command(version, "judge.py")
-    # What DeepSpeed logs while it is imported is of no interest; what it says of a configuration is in its answer.
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    # What DeepSpeed logs is of no interest; what it says of a configuration is in its answer.
+    with scripts.running(version, "judge.py", quiet=True) as process:
         yield Oracle(process)
-        assert process.stdin is not None
-        process.stdin.close()

@@ -16,6 +16,7 @@ from deepspeed_operator.dsconfig.judgement import JudgementContext, validate
 from deepspeed_operator.dsconfig.notes import CheckPhase, Note, written
 from deepspeed_operator.dsconfig.versions import SUPPORTED, ranges
 from tests.matrix.refusals import REFUSALS
+from tests.oracle.engine_verdicts import Record
 from tests.oracle.engines import answered, refusal
 from tests.oracle.oracle import Config
 from tests.unit.dsconfig.test_engine import OF_OLD_VERSIONS, REFUSED_AT_START, TORCH_SCHEDULERS
@@ -91,19 +92,21 @@ def rules() -> list[Rule]:
 
 def answers(versions: Iterable[str] = SUPPORTED) -> Answers:
     """Ask each version, which is imported once."""
-    found: Answers = {}
-    asked = rules()
-    for version in versions:
-        told = {
-            each["rule"]: refusal(each) for each in answered(version, [_question(*each) for each in enumerate(asked)])
-        }
-        found[version] = [Answer(_errors(rule, version), told[at]) for at, rule in enumerate(asked)]
-    return found
+    return {version: judged(version, answered(version, questions())) for version in versions}
 
 
-def _question(at: int, rule: Rule) -> dict[str, Any]:
-    steps = 2 * (rule.place in _IN_A_STEP)
-    return {"rule": at, "config": rule.config, "optimizer": "configuration", "steps": steps}
+def questions() -> list[Record]:
+    """Return what is asked of an engine about each rule."""
+    return [
+        {"rule": at, "config": rule.config, "optimizer": "configuration", "steps": 2 * (rule.place in _IN_A_STEP)}
+        for at, rule in enumerate(rules())
+    ]
+
+
+def judged(version: str, told: Iterable[Record]) -> list[Answer]:
+    """Return for each rule what we say, and of `told` what the version's engine did."""
+    theirs = {each["rule"]: refusal(each) for each in told}
+    return [Answer(_errors(rule, version), theirs[at]) for at, rule in enumerate(rules())]
 
 
 def _errors(rule: Rule, version: str) -> list[Note]:

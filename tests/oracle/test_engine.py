@@ -1,7 +1,12 @@
-"""What only some versions refuse when their engine starts, they do refuse; tests/matrix shows it of the newest."""
+"""Engines that are started beside our verdicts: what we say they refuse, they refuse, and the rest they start with.
 
+Cases that only some versions refuse; every rule of ours; public files and configurations drawn from them. tests/matrix
+shows more of the newest version, on the cluster.
+"""
+
+import random
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -10,10 +15,15 @@ from deepspeed_operator.dsconfig.judgement import JudgementContext, validate_for
 from deepspeed_operator.dsconfig.notes import CheckPhase
 from deepspeed_operator.dsconfig.schema import schema_of
 from deepspeed_operator.dsconfig.versions import SUPPORTED
-from tests.oracle.engines import answered, refusal
+from tests.matrix.refusals import REFUSALS
+from tests.oracle import corpus
+from tests.oracle.engine_draws import Question, drawn, question_of, real
+from tests.oracle.engine_verdicts import Record, started, unexplained
+from tests.oracle.engines import VERSIONS, WORLDS, answered, context_of, refusal, with_errors
 from tests.oracle.oracle import Config
+from tests.oracle.refusals import Answer, codes_that_refuse, judged, questions, rules
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800)
 
 ADAM: dict[str, Any] = {"train_batch_size": 4, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
 BF16: dict[str, Any] = {**ADAM, "bf16": {"enabled": True}}
@@ -71,27 +81,6 @@ CASES: list[tuple[str, Config, str]] = [
 ]
 
 
-@cache
-def started(version: str) -> dict[int, str | None]:
-    """How a version refuses each case that is asked of it; None where its engine starts."""
-    asked = [(at, config) for at, (case, config, _) in enumerate(CASES) if case == version]
-    questions = [{"case": at, "config": config, "optimizer": "configuration", "steps": 0} for at, config in asked]
-    return {each["case"]: refusal(each) for each in answered(version, questions)}
-
-
-@pytest.mark.parametrize("case", range(len(CASES)), ids=[version for version, *_ in CASES])
-def test_an_engine_starts_where_we_have_no_error(case: int) -> None:
-    version, config, words = CASES[case]
-    theirs = started(version)[case]
-    assert words in (theirs or "")
-    assert bool(words) == (theirs is not None)
-    verdict = validate_for(schema_of(version), config, JudgementContext(1))
-    # Where nothing is trained, the engine starts all the same.
-    notes = [note for note in verdict.notes if note.phase is not CheckPhase.SILENT]
-    errors = [note.message for note in notes if note.level is Level.ERROR]
-    assert bool(errors) == bool(words), errors
-
-
 TEXT: Config = {**ADAM, "optimizer": {"type": "AdamW", "params": {"lr": "1e-4"}}}
 # Schedulers, and whether they put rates of their own in place of the optimizer's.
 RATES: list[tuple[Config, bool]] = [
@@ -102,13 +91,84 @@ RATES: list[tuple[Config, bool]] = [
     ({"type": "LRRangeTest", "params": {}}, True),
     ({"type": "OneCycle", "params": {"cycle_min_lr": 1e-5, "cycle_max_lr": 1e-3}}, True),
 ]
+RATED = [{**TEXT, **({"scheduler": scheduler} if scheduler else {})} for scheduler, _ in RATES]
+REAL: Final = 15
+DRAWN: Final = 60
+# A miss is a warning too few; it may be of a kind that `make oracle-full`, which accepts none, has not drawn yet.
+MISSES: Final = 2
+# What takes several ranks, which tests/matrix shows; and Lamb, whose op CPUs lack.
+NOT_HERE = {"mesh-size", "indivisible-ranks", "not-with-pipeline", "contradictory-sizes", "needs-dynamic-loss-scale"}
+
+
+@cache
+def told(version: str) -> list[Record]:
+    """Return what a version's engines did with all that is asked of them: it is imported once."""
+    asked: list[Record] = [
+        {"case": at, "config": config, "optimizer": "configuration", "steps": 0}
+        for at, (case, config, _) in enumerate(CASES)
+        if case == version
+    ]
+    if version in VERSIONS:
+        asked += [{"rate": at, "config": config, "optimizer": "configuration"} for at, config in enumerate(RATED)]
+        asked += [*questions(), *(each.asked() for each in unforeseen(version))]
+    return list(answered(version, asked))
+
+
+def unforeseen(version: str) -> list[Question]:
+    seed = random.SystemRandom().randrange(10**9)
+    # Printed at once: what is captured is lost when a run is ended.
+    print(f"\nDeepSpeed {version}: engines are asked of configurations drawn with seed {seed}")
+    names = sorted(corpus.public())
+    some = random.Random(seed).sample(names, min(REAL, len(names)))
+    return [*real(some, WORLDS), *drawn(DRAWN, seed, context_of(version), WORLDS)]
+
+
+def by_rule(version: str) -> list[Answer]:
+    return judged(version, (each for each in told(version) if "rule" in each))
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[version for version, *_ in CASES])
+def test_an_engine_starts_where_we_have_no_error(case: int) -> None:
+    version, config, words = CASES[case]
+    (theirs,) = (refusal(each) for each in told(version) if each.get("case") == case)
+    assert words in (theirs or "")
+    assert bool(words) == (theirs is not None)
+    verdict = validate_for(schema_of(version), config, JudgementContext(1))
+    # Where nothing is trained, the engine starts all the same.
+    notes = [note for note in verdict.notes if note.phase is not CheckPhase.SILENT]
+    errors = [note.message for note in notes if note.level is Level.ERROR]
+    assert bool(errors) == bool(words), errors
 
 
 @pytest.mark.parametrize("version", ["0.15.4", "0.19.8"])
 def test_text_trains_as_a_rate_where_a_scheduler_replaces_it(version: str) -> None:
-    configs = [{**TEXT, **({"scheduler": scheduler} if scheduler else {})} for scheduler, _ in RATES]
-    questions = [{"case": at, "config": each, "optimizer": "configuration"} for at, each in enumerate(configs)]
-    trains = {each["case"]: refusal(each) is None for each in answered(version, questions)}
+    trains = {each["rate"]: refusal(each) is None for each in told(version) if "rate" in each}
     assert [trains[at] for at in range(len(RATES))] == [replaces for _, replaces in RATES]
-    verdicts = [validate_for(schema_of(version), each, JudgementContext(1)) for each in configs]
+    verdicts = [validate_for(schema_of(version), each, JudgementContext(1)) for each in RATED]
     assert [not verdict.refused for verdict in verdicts] == [replaces for _, replaces in RATES]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_rule_refuses_what_an_engine_starts_with_nor_passes_over_what_it_refuses(version: str) -> None:
+    assert [
+        (rule, [note.message for note in answer.ours], answer.theirs)
+        for rule, answer in zip(rules(), by_rule(version), strict=True)
+        if not answer.agree
+    ] == []
+
+
+def test_each_code_that_refuses_is_shown() -> None:
+    shown = {note.code.value for version in VERSIONS for answer in by_rule(version) for note in answer.ours}
+    assert codes_that_refuse() - shown <= NOT_HERE
+    assert {row.path for row in REFUSALS if row.ranks > 1 and row.refused_by_us}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_files_and_configurations_drawn_from_them_are_judged_as_engines_do(version: str) -> None:
+    records = list(with_errors(version, (each for each in told(version) if "digest" in each)))
+    assert len(records) >= DRAWN
+    assert 0.2 * len(records) < sum(map(started, records)) < 0.9 * len(records)
+    differing = [(each, question_of(each).config) for each in unexplained(records)]
+    print(*differing, sep="\n")
+    assert [each for each in differing if started(each[0])] == [], "refused by us alone"
+    assert len(differing) <= MISSES, differing

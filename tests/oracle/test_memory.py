@@ -4,7 +4,6 @@ Activations are next to nothing here. GPUs were measured apart: tests/unit/plan/
 """
 
 import json
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from deepspeed_operator.plan.engine.reading import setup_of
 from deepspeed_operator.plan.engine.wrappers import Optimizer
 from deepspeed_operator.plan.memory.peaks import Memory, PhaseName, memory
 from deepspeed_operator.plan.model.architecture import Experts, Model, Tensor
-from dev.versions import rootfs
+from dev.versions import scripts
 from tests.models import of_modules
 
 LAYERS = [(256, 1024), (1024, 512), (512, 1024), (1024, 512), (512, 640), (640, 256)]
@@ -60,12 +59,8 @@ def linear_layers() -> Model:
 
 
 def measured(version: str, configs: list[dict[str, Any]], **more: Any) -> list[dict[str, int]]:
-    rootfs.installed(version)
     asked = json.dumps({"world": WORLD, "layers": LAYERS, "configs": configs, **more})
-    command = rootfs.command(version, "memory.py")
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in scripts.output(version, "memory.py", given=asked).splitlines()]
 
 
 def phase(found: Memory, name: PhaseName) -> float:

@@ -11,7 +11,7 @@ import pytest
 
 from deepspeed_operator.dsconfig.versions import numbers_of
 from deepspeed_operator.dsconfig.wrong_results import WRONG_RESULTS
-from dev.versions import rootfs
+from dev.versions import scripts
 
 pytestmark = pytest.mark.timeout(900)
 # What no experiment on CPUs shows: a pipeline.
@@ -92,9 +92,8 @@ SHOWN = [(proof, version) for proof in PROOFS for version in {**proof.wrong, **p
 @cache
 def results(version: str) -> Results:
     """All that is asked of one version, which is imported once."""
-    rootfs.installed(version)
     names = [proof.experiment for proof, asked in SHOWN if asked == version]
-    return dict(json.loads(line) for line in rootfs.output(version, "wrong_results.py", *names).splitlines())
+    return dict(json.loads(line) for line in scripts.output(version, "wrong_results.py", *names).splitlines())
 
 
 def matches(found: Any, expected: Any) -> bool:

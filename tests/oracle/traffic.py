@@ -1,11 +1,10 @@
 """Counting what DeepSpeed passes to torch.distributed."""
 
 import json
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dev.versions import rootfs
+from dev.versions import scripts
 
 # torch.distributed's function → the collective's name in a plan.
 NAMES = {
@@ -20,13 +19,8 @@ NAMES = {
 
 def counted(version: str, world: int, cases: Sequence[Mapping[str, Any]]) -> list[dict[tuple[str, int], int]]:
     """Bytes of each collective and number of ranks in one step of linear layers, for each case."""
-    rootfs.installed(version)
     asked = json.dumps({"world": world, "cases": cases})
-    done = subprocess.run(
-        rootfs.command(version, "traffic.py"), input=asked, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    answers: list[dict[str, int]] = json.loads(done.stdout)
+    answers: list[dict[str, int]] = json.loads(scripts.output(version, "traffic.py", given=asked))
     return [dict(_named(answer)) for answer in answers]
 
 

@@ -13,7 +13,6 @@ CPU machine nothing is compiled: see _prepare_cpu. On a GPU machine compile firs
 # DeepSpeed is there only.
 # pyright: basic, reportMissingImports=false
 
-import functools
 import gc
 import json
 import os
@@ -38,14 +37,9 @@ if not _CUDA:
 _stdout = os.dup(1)  # for the answers: DeepSpeed prints on stdout
 os.dup2(2, 1)
 
-import cpuinfo.cpuinfo  # noqa: E402
+import beforehand  # noqa: E402
 import deepspeed  # noqa: E402
-import deepspeed.comm.torch  # noqa: E402
 import torch  # noqa: E402
-
-# What an engine would import when it starts: most of what that takes.
-import torch._dynamo  # noqa: E402
-import torch.distributed.fsdp  # noqa: E402
 from deepspeed.ops import op_builder  # noqa: E402
 
 _MOST_SECONDS = 60
@@ -104,15 +98,12 @@ class _Kernels:
 def _prepare_cpu() -> None:
     from deepspeed.ops.op_builder import cpu
 
-    # It would be compiled: an all-reduce between CPUs, and the steps of optimizers that a CPU has.
-    vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
+    beforehand.prepare_cpu()
+    # They would be compiled: the steps of optimizers that a CPU has.
     for builder in (cpu.CPUAdamBuilder, cpu.FusedAdamBuilder):
         builder.load = lambda *_, **__: _Kernels()
     # Only some CPUs have fp16, it says; each of them does it well enough.
     type(deepspeed.accelerator.get_accelerator()).is_fp16_supported = lambda _: True
-    # It asks what kind of CPU this is in a process of its own.
-    cpuinfo.cpuinfo.get_cpu_info_json = functools.cache(cpuinfo.cpuinfo.get_cpu_info_json)
-    cpuinfo.get_cpu_info()
     # DeepSpeed collects garbage at each of its reports; here that is most of the time, and nothing runs out.
     gc.collect = lambda *_: 0
     gc.freeze()

@@ -19,15 +19,16 @@ import setuptools  # noqa: F401  brings distutils, which Python 3.13 has no more
 _stdout = os.dup(1)
 os.dup2(2, 1)
 
-import deepspeed.comm.torch  # noqa: E402
+import beforehand  # noqa: E402
+import deepspeed  # noqa: E402
 import pytorch_lightning as lightning  # noqa: E402
 import pytorch_lightning.strategies.deepspeed as strategies  # noqa: E402
 import torch  # noqa: E402
 from deepspeed.ops.op_builder import builder, cpu  # noqa: E402
 from pytorch_lightning.accelerators import CPUAccelerator  # noqa: E402
 
-# What DeepSpeed would compile first: its all-reduce between CPUs, and the optimizers' steps.
-vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
+beforehand.prepare_cpu()
+# DeepSpeed would compile them first: the optimizers' steps.
 for _compiled in (builder.OpBuilder, cpu.CPUAdamBuilder, cpu.FusedAdamBuilder):
     _compiled.load = lambda *_, **__: MagicMock()
 _BATCH = 3

@@ -22,8 +22,8 @@ import setuptools  # noqa: F401  brings distutils, which Python 3.13 has no more
 _stdout = os.dup(1)
 os.dup2(2, 1)
 
+import beforehand  # noqa: E402
 import deepspeed  # noqa: E402
-import deepspeed.comm.torch  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
 from deepspeed.moe.layer import MoE  # noqa: E402
@@ -31,8 +31,7 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-# Its own all-reduce between CPUs would be compiled first, and is not what GPUs use.
-vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
+beforehand.prepare_cpu()
 
 # The norms of experts are made of plain numbers, which GPUs' type takes.
 type(deepspeed.accelerator.get_accelerator()).FloatTensor = property(lambda _: partial(torch.tensor, dtype=torch.float))

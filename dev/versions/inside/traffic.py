@@ -24,16 +24,15 @@ import setuptools  # noqa: F401  brings distutils, which Python 3.13 has no more
 _stdout = os.dup(1)
 os.dup2(2, 1)
 
+import beforehand  # noqa: E402
 import deepspeed  # noqa: E402
-import deepspeed.comm.torch  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
 import torch.utils.checkpoint  # noqa: E402
 from deepspeed.moe.layer import MoE  # noqa: E402
 from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer  # noqa: E402
 
-# Its own all-reduce between CPUs would be compiled first, and is not what GPUs use.
-vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
+beforehand.prepare_cpu()
 
 # Half precision is for GPUs only, it says; to be counted, the CPU does it well enough.
 _cpu = type(deepspeed.accelerator.get_accelerator())

@@ -22,12 +22,12 @@ _stdout = os.dup(1)
 os.dup2(2, 1)
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # Muon's own steps would be compiled
 
+import beforehand  # noqa: E402
 import deepspeed  # noqa: E402
-import deepspeed.comm.torch  # noqa: E402
 import torch  # noqa: E402
 from deepspeed.ops.adam import FusedAdam  # noqa: E402
 
-vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None  # it would be compiled
+beforehand.prepare_cpu()
 # Half precision is for GPUs only, it says; the CPU does it well enough.
 _cpu = type(deepspeed.accelerator.get_accelerator())
 _cpu.is_fp16_supported = lambda _: True
