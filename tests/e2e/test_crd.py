@@ -206,7 +206,7 @@ def test_a_status_that_breaks_a_constraint_is_refused(
 def assert_told(error: ApiError, path: str, kind: str, bound: Any) -> None:
     message = json.loads(str(error).partition(": ")[2])["message"]
     assert error.status == 422
-    assert WORDS[kind].format(bound) in message
+    assert WORDS[kind].format(f"{bound:g}" if isinstance(bound, float) else bound) in message
     assert path.replace("[]", "[0]") in message
 
 

@@ -10,7 +10,7 @@ Record = Mapping[str, Any]
 # `exited`: autotuning ends the program by itself.
 _STARTED: Final = frozenset({"trained", "evaluated", "exited"})
 _NO_OPTIMIZER: Final = "neither the configuration nor the script has an optimizer: nothing is reduced or offloaded"
-_NO_STEP: Final = "ZenFlow sets the accumulation to 0, and the benchmark took no step for that"
+NO_STEP: Final = "ZenFlow sets the accumulation to 0, and the benchmark took no step for that"
 UNEXPLAINED: Final = "unexplained"
 _WARNED: Final = "we warn of it"
 # What the engine says → why we do not refuse it. Reviewed: each is about the script, its model, or the machine.
@@ -79,7 +79,7 @@ def reason(record: Record) -> str:
     if started(record):
         # Records of old had no micro step where ZenFlow sets the accumulation to 0: nothing was tried.
         tried = "micro_steps" in record or record.get("steps") or "zenflow" not in str(record.get("changes"))
-        return _NO_OPTIMIZER if record["optimizer"] == "none" else UNEXPLAINED if tried else _NO_STEP
+        return _NO_OPTIMIZER if record["optimizer"] == "none" else UNEXPLAINED if tried else NO_STEP
     said = f"{record.get('type')}: {record['says']}"
     return next((why for pattern, why in _MISSES.items() if re.search(pattern, said)), UNEXPLAINED)
 

@@ -25,7 +25,8 @@ def stream(file):
 open_files = {}
 for fd in os.listdir("/proc/self/fd"):
     try:
-        open_files[fd] = os.readlink("/proc/self/fd/" + fd).split(":")[0]
+        # The hook's own has the process in its name.
+        open_files[fd] = os.readlink("/proc/self/fd/" + fd).split(":")[0].replace(str(os.getpid()), "PID")
     except OSError:
         pass  # the directory's own
 main = sys.modules["__main__"]

@@ -22,6 +22,9 @@ NO_REASONS = {
     *("None", "Ranks", "DeepSpeed", "Torchrun", "Accelerate", "Lightning"),
     *("Init", "Plugin", "Socket", "Mixed", "Nodes", "Unknown", "NoDevFiles"),
     *("NoneType", "DummyOptim", "Python", "Traceback", "Head", "Fail", "Restart", "Auto"),
+    *("FirstStep", "Step", "Evaluation", "Saving", "ChildFailedError"),
+    *("KubeflowCallback", "Script", "DeepSpeedEngine", "DeepSpeedLog", "Trainer", "TrainerLog"),
+    *("LightningBar", "ProgressBar"),
 }
 PATH = re.compile(r"\b(?:spec|status)\.\w+(?:\.\w+)*")
 
