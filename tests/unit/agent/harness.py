@@ -1,5 +1,6 @@
 """Runs real agents on loopback addresses, as the pods of one gang would run them."""
 
+import contextlib
 import http.client
 import importlib
 import json
@@ -242,6 +243,11 @@ class Gang:
             except subprocess.TimeoutExpired:
                 running.process.kill()
                 running.process.wait()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                # Ranks of an agent that was killed: there is no container that would end with it.
+                if (process / "cwd").readlink().is_relative_to(self.directory):
+                    os.kill(int(process.name), signal.SIGKILL)
 
 
 def put(path: Path, text: str) -> None:
