@@ -29,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     before = ""
     try:
         for job in Kubectl.of(arguments).watch(arguments.name, arguments.timeout):
+            if not job.current:  # what status says is about the spec before
+                continue
             line = state_line(job)
             if line != before:
                 print(line, flush=True)

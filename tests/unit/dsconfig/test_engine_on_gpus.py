@@ -59,7 +59,7 @@ def test_bf16_weights_alone_need_offload_to_deepspeeds_adam(version: str) -> Non
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({**ADAM, "zero_optimization": {"stage": 0, **CPU_OFFLOAD}}, "offload_optimizer", "the first step fails"),
-    ({**ADAM, "zero_optimization": _STEP}, "zenflow.select_interval", "needs a number"),
+    ({**ADAM, "zero_optimization": {"stage": 2, **_STEP, **CPU_OFFLOAD}}, "zenflow.select_interval", "needs a number"),
     ({**ADAM, "zero_optimization": {"stage": 2, "zenflow": {}}}, "zenflow", "offloaded to the CPU"),
     ({"zero_optimization": {"stage": 1, "zenflow": {}, **CPU_OFFLOAD}}, "zenflow", "optimizer.params"),
     *(({**optimizer, "zero_optimization": _SUPER}, "offload_optimizer.super_offload", "is not offloaded")
