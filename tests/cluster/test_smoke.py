@@ -194,14 +194,15 @@ def test_a_simulated_node_runs_and_deletes_pods_at_once(cluster: Cluster, namesp
 
 
 def test_a_disconnected_node_is_not_ready_and_its_pods_run_on(cluster: Cluster, gang: Namespace) -> None:
-    running = cluster.container_pids("node1")
+    uid = gang.kubectl("get", "pod", "second", "-o", "jsonpath={.status.containerStatuses[0].containerID}")
+    running = cluster.container_pids("node1")[uid.removeprefix("containerd://")]
     cluster.disconnect_node("node1")
     try:
         wait(lambda: node_ready(cluster, "node1") == "Unknown", 40)
     finally:
         cluster.connect_node("node1")
     wait(lambda: node_ready(cluster, "node1") == "True", 30)
-    assert running.items() <= cluster.container_pids("node1").items()
+    assert cluster.container_pids("node1")[uid.removeprefix("containerd://")] == running
 
 
 def test_a_killed_node_is_not_ready_and_comes_back(cluster: Cluster, gang: Namespace) -> None:

@@ -23,8 +23,10 @@ def test_nothing_warns_of_a_healthy_job_from_its_start_to_its_end(namespace: Nam
     told = [event for event in namespace.all_events() if event["involvedObject"]["name"] in names]
     assert {event["involvedObject"]["name"] for event in told} == names
     warned = [f"{event['reason']}: {event['message']}" for event in told if event["type"] == "Warning"]
-    # A kubelet gives a new ConfigMap a second to reach it, whoever asks: on a busy machine it takes longer.
-    assert [warning for warning in warned if "failed to sync" not in warning] == []
+    # A kubelet gives a new ConfigMap a second to reach it, whoever asks, and an agent one to begin: on a busy machine
+    # it takes longer.
+    slow = ("failed to sync", "connect: connection refused")
+    assert [warning for warning in warned if not any(words in warning for words in slow)] == []
 
 
 def test_pods_are_not_ready_before_all_ranks_may_begin(namespace: Namespace, plain: str) -> None:

@@ -138,6 +138,7 @@ class Agent:
         self.look()
         self.member.report("Finished")
         self.wait(lambda: self.member.finished)
+        self.pod.see_last_save(lambda: self.next_event(0.02))
 
     def play_again(self) -> None:
         """Another round, once nothing of the last one is left here."""

@@ -110,9 +110,9 @@ class Pod:
                 pass
 
     def see_last_save(self, pause: Callable[[], bool]) -> None:
-        """Note whether the ranks, which were told to end and have ended, had saved: it goes into the last message."""
+        """See what the ranks, which have ended, had saved, and whether they did when they were told to end."""
         ended, checkpoints = time.time(), self.checkpoints
-        if checkpoints and checkpoints.ends:
+        if checkpoints:
             checkpoints.look_again()
             while not checkpoints.idle and time.time() < ended + LONGEST_LOOK_SECONDS:
                 pause()
