@@ -5,6 +5,7 @@ A life is compared with the same one undisturbed: it must come to the same end s
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -103,10 +104,11 @@ class KillPoints:
         Returns whether there was such a write: how often an EndpointSlice is written depends on the pods' pace.
         """
         name = f"{life.replace(' ', '-')}-{number}-{'after' if done else 'before'}"
-        self._begin(LIVES[life], name, _killer(self.replica, number, done))
-        self.replica.eventually(lambda: not self.replica.alive or LIVES[life].over(self.jobs, name), 40)
+        reached = threading.Event()
+        self._begin(LIVES[life], name, _killer(self.replica, number, done, reached))
+        self.replica.eventually(lambda: reached.is_set() or LIVES[life].over(self.jobs, name), 40)
         self.proxy.intercept = honest
-        killed = not self.replica.alive
+        killed = reached.is_set()  # or it is about to be: the write may be what ends the life
         if killed:
             assert self.replica.wait() == -signal.SIGKILL
             self.replica.start()
@@ -140,14 +142,18 @@ def _without(name: str, words: list[str]) -> list[str]:
     return [each.replace(name, "job") for each in words]
 
 
-def _killer(replica: Replica, number: int, done: bool) -> Interceptor:
-    """Kill the operator at the write with this number, once it is `done` or before, and answer none that follows."""
+def _killer(replica: Replica, number: int, done: bool, reached: threading.Event) -> Interceptor:
+    """Kill the operator at the write with this number, once it is `done` or before, and answer none that follows.
+
+    `reached` is set before the write is done.
+    """
     writes: list[str] = []
 
     async def kill(request: Request, forward: Forward) -> Answer:
         if request.writes:
             writes.append(request.path)
             if len(writes) == number:
+                reached.set()
                 if done:
                     await forward()
                 os.kill(replica.pid, signal.SIGKILL)
