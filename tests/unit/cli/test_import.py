@@ -2,15 +2,12 @@
 "the reason."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from deepspeed_operator.cli.imports.conversion import GivenWorld
-from deepspeed_operator.cli.imports.dispatch import imported
 from tests.unit.cli.command import Result, dsjob
 
 GPUS = "resources: {limits: {nvidia.com/gpu: 8}}"
@@ -394,97 +391,3 @@ def test_programs_read_what_became_of_each_part() -> None:
     assert job["manifest"]["kind"] == "DeepSpeedJob"
     assert {remark["treatment"] for remark in job["remarks"]} == {"carried", "changed", "left out"}
     assert job["findings"] == []
-
-
-def test_what_dsjob_validate_would_refuse_is_told_and_counts() -> None:
-    manifest = indexed_job(["torchrun", "--nnodes=2", "--nproc_per_node=16", "t.py"])
-    result = dsjob("import", "-", stdin=manifest)
-    assert result.exit_code == 1
-    assert "error[more-ranks-than-accelerators]" in result.stderr
-
-
-def test_without_a_file_or_a_command_line_nothing_is_done() -> None:
-    assert dsjob("import").exit_code == 2
-    assert "no such file" in dsjob("import", "/nowhere.yaml").stderr.lower()
-
-
-def test_a_scripts_own_arguments_are_none_and_its_defaults_hold() -> None:
-    result = dsjob(
-        "import",
-        "--command",
-        'OUT=$1\nif [ "$OUT" == "" ]; then\n  OUT=./out\nfi\nLR=${2:-1e-4}\nmkdir -p $OUT\nrm -rf $OUT/*\n'
-        ": ${STAGE:=3}\ndeepspeed --no_local_rank t.py --lr $LR --output_dir $OUT --stage $STAGE $@",
-    )
-    spec = job_of(result)
-    assert spec["training"]["args"] == ["--lr", "1e-4", "--output_dir", "./out", "--stage", "3"]
-    script = spec["template"]["spec"]["containers"][0]["command"][2]
-    assert script == 'OUT=./out\nmkdir -p $OUT\nexec "$@"'
-    assert "delete what was saved before" in told(result, "left out")
-    assert "the script's own arguments" in told(result, "left out")
-
-
-ODD: list[object] = [None, "x", [1], {"a": 1}]
-
-
-@pytest.mark.parametrize("name", ["argo-volcano", "jobset-mnist", "mpijob-pi", "volcano-mpi"])
-def test_a_value_of_any_type_may_be_anywhere(name: str) -> None:
-    text = (Path(__file__).parent / "imports" / f"{name}.yaml").read_text()
-    whole: dict[str, Any] = next(yaml.safe_load_all(text))
-
-    def changed(value: Any) -> Iterator[None]:
-        places: list[tuple[Any, Any]] = []
-        if hasattr(value, "items"):
-            places = list(value.items())
-        elif hasattr(value, "append"):
-            places = [(at, value[at]) for at in range(len(value))]
-        for at, inner in places:
-            for odd in ODD:
-                value[at] = odd
-                yield
-            value[at] = inner
-            yield from changed(inner)
-
-    for _ in changed(whole):
-        result = imported([("a.yaml", json.dumps(whole))], GivenWorld(), None)
-        assert result.conversions or result.unknown or result.beside
-
-
-def test_arrays_and_what_only_the_cluster_knows_of_a_batch_script() -> None:
-    script = (
-        "#!/bin/bash\n#SBATCH --job-name=a_b\n#SBATCH -N 2 --gres=gpu:h100:4 --time=1-02:00:00\n#SBATCH "
-        "--mem=64G -c 8\n"
-        "module load cuda\nexport MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)\n"
-        'RUN=(torchrun --nnodes=$SLURM_NNODES --nproc_per_node=4\n  --rdzv_endpoint=$MASTER_ADDR:29500) # c\nX=""\n'
-        'if [ -d /x ]; then X="--auto-resume=1"; fi\n'
-        'srun $X -l "${RUN[@]}" t.py --name run-$SLURM_JOB_ID --rank $SLURM_PROCID\n'
-    )
-    result = dsjob("import", "-", stdin=script)
-    spec = job_of(result)
-    assert (spec["nodes"], "slotsPerNode" in spec) == (2, False)
-    assert spec["training"] == {"script": "t.py", "args": ["--name", "run-a_b", "--rank", "$(NODE_RANK)"]}
-    assert spec["lifecycle"] == {"activeDeadlineSeconds": 26 * 3600}
-    resources = spec["template"]["spec"]["containers"][0]["resources"]
-    assert resources == {"limits": {"nvidia.com/gpu": 4}, "requests": {"cpu": 8, "memory": "64Gi"}}
-    assert "module load cuda" in told(result, "left out")
-    assert "write spec.image" in told(result, "warning")
-
-
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("deepspeed --hostfile hosts t.py", "say it by --nodes"),
-        ("torchrun --nnodes $(wc -l < hosts) t.py", "say it by --nodes"),
-        ("DATA=<path to data>\ntorchrun t.py $DATA", "<path to data> is to be filled in first"),
-        ("srun -N $N python t.py\n#SBATCH --array=1-3", ""),
-    ],
-)
-def test_what_only_a_shell_or_its_author_knows_is_asked_for(script: str, words: str) -> None:
-    result = dsjob("import", "--command", script)
-    assert words in told(result, "refused")
-    assert result.exit_code == (1 if words else 0)
-
-
-def test_text_that_kubectl_takes_for_something_else_is_quoted() -> None:
-    result = dsjob("import", "--command", "torchrun t.py 1e-4 y off 0o17 1_000 .5 1:2 null ''")
-    assert result.exit_code == 0, result.stderr
-    assert "1e-4" in job_of(result)["training"]["args"]
