@@ -17,11 +17,14 @@ MARK = "DEEPSPEED_OPERATOR_ROUND"
 _OF_THE_CONTAINER = "DEEPSPEED_OPERATOR_INDEX"  # every process of the container inherits it
 
 
-def descendants(without: Collection[int] = ()) -> list[int]:
-    """All below this process, and ended ones that nobody has waited for; `without`: these and what is below them."""
+def descendants(without: Collection[int] = (), root: int | None = None) -> list[int]:
+    """All below this process, or `root`, and ended ones that nobody has waited for.
+
+    `without`: these and what is below them.
+    """
     children = _children_by_scan() if not os.path.exists("/proc/thread-self/children") else None
     found: dict[int, None] = {}
-    above = [os.getpid()]
+    above = [root or os.getpid()]
     while above:
         parent = above.pop()
         below = _children_of(parent) if children is None else children.get(parent, [])

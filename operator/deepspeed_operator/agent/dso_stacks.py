@@ -13,6 +13,7 @@ import tempfile
 import time
 from typing import Any, Iterator
 
+from dso_descendants import descendants
 from dso_launch import WORKSPACE
 from dso_stuck import place, read, state
 
@@ -36,7 +37,7 @@ def of_this_pod() -> Iterator[dict[str, Any]]:
     ranks = sorted((int(rank), int(pid), name) for name in files for _, rank, pid in [name.rsplit("-", 2)])
     for rank, pid, file in ranks:
         if state(pid) not in ("", "Z"):
-            children = [child for child in descendants(pid) if handles(child)][:MOST_CHILDREN]
+            children = [child for child in descendants(root=pid) if handles(child)][:MOST_CHILDREN]
             yield {
                 **process(pid, file),
                 "rank": rank,
@@ -77,9 +78,3 @@ def handles(pid: int) -> bool:
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
     return False
-
-
-def descendants(pid: int) -> Iterator[int]:
-    for child in read(f"/proc/{pid}/task/{pid}/children").split():
-        yield int(child)
-        yield from descendants(int(child))
