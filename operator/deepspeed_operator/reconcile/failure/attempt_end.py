@@ -57,8 +57,8 @@ def attempt_end(observed: Observed, gang: Gang) -> AttemptEnd | None:
             return None
         # What a pod comes to after its gang's success, such as a node's end, is no failure.
         return _succeeded(gang) if gang.completed else _failed(gang, first_failure(gang))
-    report = observed.facts.agent
-    if report is not None and report.attempt == gang.attempt and report.stuck is not None and 0 in gang.pods:
+    report = observed.agent
+    if report is not None and report.stuck is not None and 0 in gang.pods:
         return Failed(of_a_stuck_pod(gang, report.stuck), report.stuck.signature)
     return None
 

@@ -55,10 +55,10 @@ def without_volumes(observed: Observed, gang: Gang) -> Obstacle | None:
 
 def unheard_of(observed: Observed, gang: Gang) -> Obstacle | None:
     """Return which pods have not reached rank 0's agent though all run, by its last answer."""
-    report = observed.facts.agent
+    report = observed.agent
     if not gang.all_containers_running:
         return None
-    if report is None or report.attempt != gang.attempt or report.silent:
+    if report is None or report.silent:
         return recorded(observed, Reason.WAITING_FOR_PEERS)
     hosts = {host_name(gang.job, gang.attempt, index): pod for index, pod in sorted(gang.pods.items())}
     late = [pod for host, pod in hosts.items() if host in report.missing]

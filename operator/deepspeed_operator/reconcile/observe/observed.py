@@ -241,3 +241,9 @@ class Observed:
         """The current attempt, of which there must be one: it is recorded together with its run."""
         assert self.job.status.attempt is not None, "an attempt is recorded together with its run"
         return self.job.status.attempt
+
+    @property
+    def agent(self) -> AgentReport | None:
+        """The latest answer of rank 0's agent about the current attempt; None if there is none."""
+        report = self.facts.agent
+        return report if report is not None and report.attempt == self.attempt.number else None

@@ -55,7 +55,7 @@ def _begin_again(observed: Observed, gang: Gang, draft: StatusDraft, following: 
     """Record why the attempt has failed and that another one follows; what is left of it ends after that."""
     failure, now = explained(observed, following.failure), timestamp(observed.now)
     begins = timestamp(following.not_before)
-    draft.workers, draft.progress = gang.workers, observed_progress(observed, gang)
+    draft.workers, draft.progress = gang.workers, observed_progress(observed)
     draft.close_attempt(AttemptOutcome.FAILED, now, failure)
     replaced = {each.pod for each in observed.attempt.replacements or ()}  # whose nodes are blamed already
     if failure.node is not None and points_at_node(failure.reason) and failure.pod not in replaced:
@@ -114,7 +114,7 @@ def _result(observed: Observed, gang: Gang, ended_at: datetime, failure: Failure
     report_rounds(observed, gang, draft)
     report_attempt(observed, gang, at_the_end(observed.job.status, gang), draft, at_the_end=True)
     # A result is more than what was seen last before it: the steps after that are not known.
-    draft.progress = observed_progress(observed, gang) if failure is not None else None
+    draft.progress = observed_progress(observed) if failure is not None else None
     draft.failure = failure
     draft.close_attempt(AttemptOutcome.SUCCEEDED if failure is None else AttemptOutcome.FAILED, at, failure)
     draft.enter(Phase.ENDED)

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.attempt_status import MAX_LOSS, AttemptStatus, Obstacle, Phase, Replacement
+from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.restarts import Restarts
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.job.failure_rules import points_at_node
@@ -102,9 +103,10 @@ def _why(observed: Observed, gang: Gang, attempt: AttemptStatus | None, held: Ob
     assert attempt is not None, "an attempt is recorded before it loses pods"
     latest, until = _latest(attempt), _deadline(observed, attempt)
     at_once = [each for each in attempt.replacements or () if each.time == latest.time]
+    successor = pod_name(gang.job, gang.attempt, latest.index, latest.number)
     more = f", and {len(at_once) - 1} more are replaced" if len(at_once) > 1 else ""
     words = (
-        f"{sentence(latest.message)} Pod {gang.job}-{gang.attempt}-{latest.index}-r{latest.number} takes its place"
+        f"{sentence(latest.message)} Pod {successor} takes its place"
         f"{more}; the other pods wait in theirs, with their GPUs, until {timestamp(until)} at the latest, then a new "
         f"attempt begins ({_LIMIT})."
     )
@@ -123,15 +125,15 @@ def _refused(observed: Observed, gang: Gang) -> tuple[Obstacle | None, datetime 
 
 def _ask_of_this_round(observed: Observed, gang: Gang) -> None:
     """Raise Unanswered to learn what the agents have counted, unless they were asked just now."""
-    report = observed.facts.agent
-    if report is None or report.attempt != gang.attempt or report.read_at + _NEWS <= observed.now:
+    report = observed.agent
+    if report is None or report.read_at + _NEWS <= observed.now:
         ask_agent(observed, gang)
 
 
 def _count_untold(observed: Observed, draft: StatusDraft) -> None:
     """Count the restart where no agent tells: what one tells later is this one, too, as counts only grow."""
-    report, attempt = observed.facts.agent, draft.attempt
-    if attempt is None or (report is not None and report.attempt == attempt.number and report.rounds is not None):
+    report, attempt = observed.agent, draft.attempt
+    if attempt is None or (report is not None and report.rounds is not None):
         return
     known = attempt.restarts or Restarts()
     more = Rounds(number=attempt.round + 1, user=known.user, infrastructure=known.infrastructure + 1)

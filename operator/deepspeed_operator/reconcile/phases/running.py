@@ -90,7 +90,7 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
         consult_agent(observed, gang)
         report_rounds(observed, gang, draft)
         report_attempt(observed, gang, reported(observed), draft)
-    draft.moved = observed_progress(observed, gang)
+    draft.moved = observed_progress(observed)
     return report(observed, draft, actions=actions, check_at=agent_due(observed, gang))
 
 

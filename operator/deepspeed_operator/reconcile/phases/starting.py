@@ -153,10 +153,10 @@ def ask_agent(observed: Observed, gang: Gang, *, early: bool = False) -> None:
 
 def agent_due(observed: Observed, gang: Gang) -> datetime | None:
     """Return when rank 0's agent is asked next; None if it cannot be."""
-    report, first = observed.facts.agent, gang.pods.get(0)
+    report, first = observed.agent, gang.pods.get(0)
     if first is None or first.address is None or first.finished:
         return None
-    if report is None or report.attempt != gang.attempt or (report.early and gang.all_ranks_running):
+    if report is None or (report.early and gang.all_ranks_running):
         return observed.now
     return report.read_at + READ_AGENT_EVERY * 2 ** min(report.silent, _LONGEST_SILENCE)
 

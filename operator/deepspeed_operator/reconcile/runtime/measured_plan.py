@@ -134,7 +134,7 @@ def advice(found: Corrected, path: str) -> Finding | None:
 
 
 def _measured(observed: Observed, gang: Gang) -> Measured | None:
-    report = observed.facts.agent
-    if report is not None and report.attempt == gang.attempt and report.measured is not None:
+    report = observed.agent
+    if report is not None and report.measured is not None:
         return report.measured
     return measured_of(last_words(gang).get("measured"))

@@ -28,8 +28,7 @@ def latest_checkpoint(observed: Observed, gang: Gang) -> CheckpointReport | None
     left = next((message.checkpoint for message in last_messages(gang) if message.checkpoint is not None), None)
     if left is not None:
         return left
-    report = observed.facts.agent
-    return report.checkpoint if report is not None and report.attempt == gang.attempt else None
+    return observed.agent.checkpoint if observed.agent is not None else None
 
 
 def report_checkpoint(observed: Observed, gang: Gang, draft: StatusDraft, *, at_the_end: bool = False) -> None:
@@ -49,16 +48,16 @@ def report_checkpoint(observed: Observed, gang: Gang, draft: StatusDraft, *, at_
     else:
         draft.saved = now
     if not at_the_end:
-        found = _from_zero(observed, gang)
+        found = _from_zero(observed)
         draft.findings.replace({Code.RESTARTED_FROM_ZERO}, *found)
         if not all(map(draft.findings.knew, found)):
             draft.events.append(JobEvent("Warning", Reason.RESTARTED_FROM_ZERO, " ".join(f"{each}" for each in found)))
 
 
-def _from_zero(observed: Observed, gang: Gang) -> list[Finding]:
+def _from_zero(observed: Observed) -> list[Finding]:
     """Return what is to be said of ranks whose steps, of one answer, are below that which they could go on from."""
-    report = observed.facts.agent
-    if report is None or report.attempt != gang.attempt or report.checkpoint is None or report.progress is None:
+    report = observed.agent
+    if report is None or report.checkpoint is None or report.progress is None:
         return []
     began, checkpoint, progress = report.checkpoint.began_with, report.checkpoint.checkpoint, report.progress
     if began is None or progress.step is None or progress.step >= began or progress.source not in _COUNTED:

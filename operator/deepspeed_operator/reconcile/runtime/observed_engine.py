@@ -100,5 +100,4 @@ def _report(observed: Observed, gang: Gang) -> WorldReport | None:
     words = last_words(gang)
     if words:  # what they do not repeat was so for a while, such as a preparation's world
         return world_of_agent(words.get("world"))
-    report = observed.facts.agent
-    return report.world if report is not None and report.attempt == gang.attempt else None
+    return observed.agent.world if observed.agent is not None else None

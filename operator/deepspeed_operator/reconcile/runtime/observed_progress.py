@@ -7,8 +7,7 @@ from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.progress import Progress
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.reconcile.admission.plan_forecast import short
-from deepspeed_operator.reconcile.observe.gang import Gang
-from deepspeed_operator.reconcile.observe.observed import AgentReport, Observed
+from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import moment, timestamp
 from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
 from deepspeed_operator.reconcile.report.shown_progress import as_stale
@@ -19,9 +18,9 @@ STALE_AFTER: Final = timedelta(seconds=120)
 SLOW_STEPS: Final = 5
 
 
-def observed_progress(observed: Observed, gang: Gang) -> Progress | None:
+def observed_progress(observed: Observed) -> Progress | None:
     """Return how far the run is, as far as anything is known of it; None before that."""
-    before, report = observed.job.status.progress, _report(observed, gang)
+    before, report = observed.job.status.progress, observed.agent
     if report is None or report.progress is None:
         # Ranks that have started again tell nothing before their first step.
         silent = report is None or report.silent > 0
@@ -35,11 +34,6 @@ def observed_progress(observed: Observed, gang: Gang) -> Progress | None:
         # It has not moved: by how much two answers' times differ is no news.
         told = told.model_copy(update={"last_update_time": before.last_update_time, "eta": before.eta or told.eta})
     return as_stale(told, _is_old(told, observed.now))
-
-
-def _report(observed: Observed, gang: Gang) -> AgentReport | None:
-    report = observed.facts.agent
-    return report if report is not None and report.attempt == gang.attempt else None
 
 
 def _told(said: ToldProgress, read_at: datetime, spec: DeepSpeedJobSpec | None) -> Progress:

@@ -14,9 +14,9 @@ from deepspeed_operator.reconcile.report.verdict import sentence
 
 def latest_rounds(observed: Observed, gang: Gang) -> Rounds | None:
     """Return the latest that an agent tells of the attempt's rounds; None if none does."""
-    report = observed.facts.agent
+    report = observed.agent
     told = [message.rounds for message in last_messages(gang)]
-    told += [report.rounds] if report is not None and report.attempt == gang.attempt else []
+    told += [report.rounds] if report is not None else []
     known = [each for each in told if each is not None]
     # The termination message of rank 0's pod, which is the first, has no words: who has them tells more.
     return max(known, key=lambda each: (each.number, each.last is not None and bool(each.last.signature)), default=None)
