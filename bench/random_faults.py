@@ -7,7 +7,6 @@ nothing. Prints what each kind of fault came to, the operator's memory, and the 
 """
 
 import argparse
-import contextlib
 import json
 import random
 import secrets
@@ -16,19 +15,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.scale import ROOT, Cost
-from dev.cluster.api import ApiError
+from bench.scale import ROOT, Cost, namespace_of
 from dev.cluster.cluster import Cluster
 from dev.cluster.kwok import ACCELERATORS
 from tests.faults.jobs import Jobs, Json
 from tests.faults.proxy import Proxy
-from tests.faults.replica import Replica, eventually
+from tests.faults.replica import Replica
 
 AT_A_TIME = 16
 
@@ -100,7 +98,12 @@ def main() -> None:
     cluster.up()
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
     cluster.kwok(nodes=-(-given.jobs * 4 // ACCELERATORS) + 2)
-    with namespace(cluster) as jobs, tempfile.TemporaryDirectory() as directory, Proxy(cluster.kubeconfig) as proxy:
+    with (
+        namespace_of(cluster) as namespace,
+        tempfile.TemporaryDirectory() as directory,
+        Proxy(cluster.kubeconfig) as proxy,
+    ):
+        jobs = Jobs(cluster.api, namespace)
         replica = Replica(proxy.kubeconfig(Path(directory)), jobs.namespace, Path(directory))
         replica.start()
         try:
@@ -169,19 +172,6 @@ def by_name(jobs: Jobs) -> dict[str, Json]:
 
 def states(jobs: Jobs) -> Counter[str]:
     return Counter(status.get("state", "") for status in by_name(jobs).values())
-
-
-@contextlib.contextmanager
-def namespace(cluster: Cluster) -> Generator[Jobs]:
-    name = f"bench-{secrets.token_hex(3)}"
-    path = f"/api/v1/namespaces/{name}"
-    cluster.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    try:
-        eventually(lambda: cluster.api.found(f"{path}/serviceaccounts/default"), 10)
-        yield Jobs(cluster.api, name)
-    finally:
-        with contextlib.suppress(ApiError):
-            cluster.api.request("DELETE", path)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Bench:
 
     def operator(self) -> float:
         """Seconds from the first job's creation to the last pod's."""
-        with self._namespace() as namespace, tempfile.TemporaryDirectory() as directory:
+        with namespace_of(self._cluster) as namespace, tempfile.TemporaryDirectory() as directory:
             replica = Replica(self._cluster.kubeconfig, namespace, Path(directory))
             lease = Settings().leader
             replica.start(
@@ -82,7 +82,7 @@ class Bench:
 
     def bare_client(self) -> float:
         """Seconds from the first pod's creation to the last one's."""
-        with self._namespace() as namespace:
+        with namespace_of(self._cluster) as namespace:
             self._post(f"/api/v1/namespaces/{namespace}/pods", self._pods)
             made = [event.time for event in self._audit(namespace) if creates_pod(event)]
             assert len(made) == len(self._pods), f"{len(made)} pods"
@@ -114,21 +114,23 @@ class Bench:
         self._pods = [bare(pod) for pod in self._cluster.api.request("GET", path, timeout=60)["items"]]
         return seconds
 
-    @contextlib.contextmanager
-    def _namespace(self) -> Generator[str]:
-        name = f"bench-{secrets.token_hex(3)}"
-        api, path = self._cluster.api, f"/api/v1/namespaces/{name}"
-        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        try:
-            eventually(lambda: api.found(f"{path}/serviceaccounts/default"), 10)
-            yield name
-        finally:
-            api.request("DELETE", path)
-            eventually(lambda: not api.found(path), 300)
-
     def _audit(self, namespace: str) -> list[AuditEvent]:
         time.sleep(2)  # the log is written behind the answers
         return [event for event in self._cluster.audit_events() if event.namespace == namespace and event.code < 300]
+
+
+@contextlib.contextmanager
+def namespace_of(cluster: Cluster) -> Generator[str]:
+    """Make a namespace, and yield its name; wait until nothing of it is left."""
+    name = f"bench-{secrets.token_hex(3)}"
+    api, path = cluster.api, f"/api/v1/namespaces/{name}"
+    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    try:
+        eventually(lambda: api.found(f"{path}/serviceaccounts/default"), 10)
+        yield name
+    finally:
+        api.request("DELETE", path)
+        eventually(lambda: not api.found(path), 300)
 
 
 async def post_all(kubeconfig: Path, path: str, bodies: list[Json], at_a_time: int) -> None:

@@ -65,9 +65,7 @@ class Jobs:
 
     def condition(self, kind: str, name: str = "pretrain") -> Json:
         """Return a condition; nothing if it is not there yet."""
-        conditions: list[Json] = self.status(name).get("conditions", [])
-        found = [each for each in conditions if each["type"] == kind]
-        return found[0] if found else {}
+        return condition_of(self.status(name), kind)
 
     def running(self, name: str = "pretrain") -> bool:
         return self.condition("Running", name).get("status") == "True"
@@ -75,8 +73,8 @@ class Jobs:
     def runs_attempt(self, number: int, name: str = "pretrain") -> bool:
         """Whether it is this attempt that runs: asked of one reading, since another one may begin between two."""
         status = self.status(name)
-        running = [each for each in status.get("conditions", []) if each["type"] == "Running"]
-        return bool(running) and running[0]["status"] == "True" and status["attempt"]["number"] == number
+        running = condition_of(status, "Running").get("status") == "True"
+        return running and status["attempt"]["number"] == number
 
     def delete(self, name: str = "pretrain", policy: str = "Background") -> None:
         self.api.request("DELETE", self._jobs(name), {"propagationPolicy": policy})
@@ -143,3 +141,10 @@ class Jobs:
 
     def _jobs(self, name: str = "") -> str:
         return f"{GROUP}/namespaces/{self.namespace}/deepspeedjobs" + (f"/{name}" if name else "")
+
+
+def condition_of(status: Json, kind: str) -> Json:
+    """Return a condition; nothing if it is not there yet."""
+    conditions: list[Json] = status.get("conditions", [])
+    absent: Json = {}
+    return next((each for each in conditions if each["type"] == kind), absent)

@@ -30,11 +30,9 @@ class JobView:
     """A job as its status tells of it; times are as Kubernetes writes them (RFC 3339, UTC)."""
 
     name: str
-    namespace: str
     uid: str
     run_id: str  # the one that spec asks for
     suspended: bool  # by spec
-    nodes: int
     current: bool  # whether status is about the spec as it is now
     state: str  # Pending where the operator has not said anything yet
     refused: bool  # what spec asks for, whatever becomes of a run that was accepted before
@@ -65,11 +63,9 @@ class JobView:
         holds = {kind for kind, each in conditions.items() if each["status"] == "True"}
         return cls(
             name=metadata["name"],
-            namespace=metadata["namespace"],
             uid=metadata["uid"],
             run_id=spec.get("runId", ""),
             suspended=spec.get("suspend", False),
-            nodes=spec.get("nodes", 1),
             current=status.get("observedGeneration") == metadata["generation"],
             state=status.get("state", _WAITING),
             refused="Stalled" in holds and "Accepted" not in holds,

@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -98,7 +99,7 @@ class Kubectl:
 def _documents(run: subprocess.Popen[bytes], deadline: float | None) -> Iterator[dict[str, Any]]:
     """Yield the JSON documents that stand one after another in what it prints."""
     assert run.stdout is not None
-    decoder, text = json.JSONDecoder(), b""
+    decoder, characters, text = json.JSONDecoder(), getincrementaldecoder("utf-8")(), ""
     while True:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         if not select.select([run.stdout], [], [], left)[0]:
@@ -106,11 +107,11 @@ def _documents(run: subprocess.Popen[bytes], deadline: float | None) -> Iterator
         piece = os.read(run.stdout.fileno(), _PIECE)
         if not piece:
             return
-        text += piece
-        while text.strip():
+        text = (text + characters.decode(piece)).lstrip()
+        while text:
             try:
-                document, end = decoder.raw_decode(text.decode().lstrip())
-            except ValueError:  # also where a character is cut in two
-                break
-            text = text.decode().lstrip()[end:].encode()
+                document, end = decoder.raw_decode(text)
+            except ValueError:
+                break  # the rest of it is still to come
+            text = text[end:].lstrip()
             yield document
