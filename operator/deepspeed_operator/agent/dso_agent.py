@@ -104,7 +104,7 @@ class Agent:
                 self.pod.probe = dso_preflight.Probe(launch)
         except OSError as error:
             raise self.cannot_start(error) from error
-        self.pod.find_checkpoint(lambda: self.next_event(0.02))
+        self.pod.find_checkpoint(self.pause)
         self.member.start()
 
     def play(self) -> None:
@@ -138,14 +138,14 @@ class Agent:
         self.look()
         self.member.report("Finished")
         self.wait(lambda: self.member.finished)
-        self.pod.see_last_save(lambda: self.next_event(0.02))
+        self.pod.see_last_save(self.pause)
 
     def play_again(self) -> None:
         """Another round, once nothing of the last one is left here."""
         self.round.end()
         self.round.clear()
         self.round.shared_memory.clear()
-        self.pod.find_checkpoint(lambda: self.next_event(0.02))
+        self.pod.find_checkpoint(self.pause)
         self.pod.begin(self.member.round, time.monotonic() - self.stopping)
         self.play()
 
@@ -242,8 +242,12 @@ class Agent:
         seconds = self.launch.fence + (self.launch.replacement_seconds if waits else 0)
         return bool(self.member.opened) and time.monotonic() - self.member.contact > seconds
 
-    def next_event(self, timeout: float) -> bool:
-        """Take an event, or none in these seconds; return whether the pod was told to end."""
+    def pause(self) -> bool:
+        """Wait a little; return whether the pod was told to end."""
+        self.next_event(0.02)
+        return bool(self.terminated_by)
+
+    def next_event(self, timeout: float) -> None:
         try:
             number = self.events.get(timeout=timeout)
         except queue.Empty:
@@ -251,7 +255,6 @@ class Agent:
         if number in (signal.SIGTERM, signal.SIGINT):
             self.terminated_by = self.terminated_by or number
         self.reap()
-        return bool(self.terminated_by)
 
     def reap(self) -> None:
         """Take the end of every child, and of every orphan that came to this process."""
@@ -305,7 +308,8 @@ class Agent:
         if self.pod.warm and self.round.forked and self.round.failure and not self.round.stepped:
             self.pod.warm.failed()
         unkillable = self.end_ranks(cause)
-        self.pod.see_last_save(lambda: self.next_event(0.02))
+        if cause["reason"] == "Terminated":
+            self.pod.see_last_save(self.pause)
         if unkillable:
             self.member.current.stuck = f"Pod {self.launch.pod} does not end: {unkillable}"
             self.member.report("Stopping")

@@ -109,6 +109,7 @@ class Checkpoints(threading.Thread):
 
     def settle(self) -> None:
         """Before a round, when no rank writes any more: mend `latest`, and see what the ranks can go on from."""
+        self.ends = 0  # nobody has told those of this round to end
         if self.visible:
             self.root = os.path.abspath(str(self.root))
             self.mends = self.begins = self.asked + 1

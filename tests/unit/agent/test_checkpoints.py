@@ -102,6 +102,14 @@ def test_what_another_run_left_there_is_not_taken_away(tmp_path: Path) -> None:
     assert said == f"{tmp_path}/latest names global_step10, which is not complete: {LACKS}; no other one is either"
 
 
+def test_what_ranks_of_an_earlier_round_were_told_is_not_said_of_the_next(tmp_path: Path) -> None:
+    made, _ = settled(tmp_path)
+    made.tell_to_end()
+    assert made.saved_at_end(0.0) == "did not save"
+    made.settle()
+    assert made.saved_at_end(0.0) == ""
+
+
 def test_the_trainers_are_found_without_a_latest(tmp_path: Path) -> None:
     whole = trainers(tmp_path, 20, age=40)
     (trainers(tmp_path, 40, age=20) / "trainer_state.json").unlink()
