@@ -15,7 +15,10 @@ from deepspeed_operator.cli.numbers import within
 
 _MOST_PODS: Final = 10_000
 # As `kubectl logs --prefix` and the agent write them; rank 0's own lines have no prefix of the agent's.
-_LINE: Final = re.compile(rb"\[pod/(?P<pod>[^/\]]+)/[^\]]*\] (?P<words>(?:\[rank (?P<rank>\d+)\] )?(?P<text>.*))", re.S)
+# A pod in the place of a lost one has the number of its replacement behind the name of that one.
+_LINE: Final = re.compile(
+    rb"\[pod/(?P<pod>(?P<place>[^/\]]+?)(?:-r\d+)?)/[^\]]*\] (?P<words>(?:\[rank (?P<rank>\d+)\] )?(?P<text>.*))", re.S
+)
 _OF_THE_AGENT: Final = b"[deepspeed-operator] "
 
 
@@ -100,10 +103,10 @@ def shown_line(line: bytes, first_pod: str, of_rank: str | None, rank: int | Non
     parts = _LINE.fullmatch(line)
     if parts is None:  # kubectl's own
         return line if rank is None else None
-    pod, words = parts["pod"].decode(), parts["words"]
+    place, words = parts["place"].decode(), parts["words"]
     if words.startswith(_OF_THE_AGENT):
-        return b"[%s] %s" % (pod.encode(), words) if rank is None or pod == of_rank else None
-    number = int(parts["rank"]) if parts["rank"] is not None else 0 if pod == first_pod else None
+        return b"[%s] %s" % (parts["pod"], words) if rank is None or place == of_rank else None
+    number = int(parts["rank"]) if parts["rank"] is not None else 0 if place == first_pod else None
     if rank is not None:
         return parts["text"] if number == rank else None
     return words if parts["rank"] is not None or number is None else b"[rank 0] " + words

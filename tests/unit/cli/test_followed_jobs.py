@@ -95,6 +95,16 @@ def test_each_line_has_its_rank(rank: int | None, shown: list[bytes]) -> None:
     assert [line for each in LINES if (line := shown_line(each, "pretrain-2-0", pod, rank)) is not None] == shown
 
 
+def test_a_pod_in_the_place_of_a_lost_one_has_its_ranks() -> None:
+    step, told = (
+        b"[pod/pretrain-2-0-r1/trainer] step 1\n",
+        b"[pod/pretrain-2-0-r1/trainer] [deepspeed-operator] begun\n",
+    )
+    assert shown_line(step, "pretrain-2-0", None, None) == b"[rank 0] step 1\n"
+    assert shown_line(step, "pretrain-2-0", "pretrain-2-0", 0) == b"step 1\n"
+    assert shown_line(told, "pretrain-2-0", "pretrain-2-0", 0) == b"[pretrain-2-0-r1] [deepspeed-operator] begun\n"
+
+
 def test_the_story_is_told_in_the_order_of_time_and_each_thing_once() -> None:
     first = {"number": 1, "startTime": "T1", "runningTime": "T2", "endTime": "T3", "outcome": "Failed"}
     status: Json = {

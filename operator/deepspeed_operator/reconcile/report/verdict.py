@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from deepspeed_operator.api.attempt_status import AttemptStatus, Phase
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.lifecycle import SuccessPolicy
+from deepspeed_operator.api.names import pod_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Batch, Failure, Run, State, World
 from deepspeed_operator.reconcile.report.remedies import remedy
@@ -25,7 +26,9 @@ def verdict_on(job: DeepSpeedJob, run: Run, attempt: AttemptStatus, failure: Fai
         case Phase.STARTING | Phase.REFUSED:
             return _starting(run.world, attempt)
         case Phase.RUNNING:
-            where = f"kubectl logs {job.metadata.name}-{attempt.number}-0 shows rank 0"
+            first = attempt.latest_replacements.get(0)
+            pod = pod_name(job.metadata.name, attempt.number, 0, first.number if first is not None else 0)
+            where = f"kubectl logs {pod} shows rank 0"
             words = f"{_ranks(run.world.size)} run{'s' * (run.world.size == 1)} in {_pods(run.world.nodes)}; {where}."
             return Verdict(State.RUNNING, Reason.RUNNING, words)
         case Phase.BACKING_OFF | Phase.REPLACING:
