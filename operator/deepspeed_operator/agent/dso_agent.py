@@ -238,12 +238,10 @@ class Agent:
 
     def hub_is_silent(self) -> bool:
         # Without ranks, a pod can wait for another hub.
-        waits = self.launch.outlives_hub and self.pod.phase == "Waiting"
-        seconds = self.launch.fence + (self.launch.replacement_seconds if waits else 0)
+        seconds = self.launch.fence + (self.launch.hub_seconds if self.pod.phase == "Waiting" else 0)
         return bool(self.member.opened) and time.monotonic() - self.member.contact > seconds
 
     def pause(self) -> bool:
-        """Wait a little; return whether the pod was told to end."""
         self.next_event(0.02)
         return bool(self.terminated_by)
 
@@ -293,7 +291,7 @@ class Agent:
         self.stopping = time.monotonic()
         if self.is_over and self.pod.phase == "Waiting" and not (self.member.cause or self.terminated_by):
             return None  # nothing of that round has started here
-        outlives = self.launch.outlives_hub and self.member.opened and self.pod.phase != "Waiting"
+        outlives = self.launch.hub_seconds and self.member.opened and self.pod.phase != "Waiting"
         self.pod.phase = "Stopping"
         cause = self.pod.complete(cause)
         self.round.watch.poll()
@@ -338,8 +336,7 @@ class Agent:
         if not self.launch.failure_policy["restartInPlace"]:
             return INSIST_SECONDS
         # As long as the hub counts this pod as alive: it may have another round for it. So may another hub.
-        more = self.launch.replacement_seconds if self.launch.outlives_hub and self.member.opened else 0
-        return max(INSIST_SECONDS, self.launch.fence) + more
+        return max(INSIST_SECONDS, self.launch.fence) + (self.launch.hub_seconds if self.member.opened else 0)
 
     def end_ranks(self, cause: Cause | None) -> str:
         """SIGTERM to the ranks, then SIGKILL to all that they have started; returns in words what even that leaves.
@@ -370,7 +367,7 @@ class Agent:
         """Rank 0's agent stays while peers fetch the result, but not for those that are gone."""
         until = time.monotonic() + (2.0 if self.terminated_by else INSIST_SECONDS)
         while self.hub and not self.hub.all_informed() and time.monotonic() < until:
-            self.next_event(0.02)
+            self.pause()
 
     def wait_until_released(self) -> None:
         """The first process of a container ends for the kernel only after all others: until then it can as well answer.

@@ -120,9 +120,9 @@ class LaunchDocument:
         return self.pod if index == self.index else f"{self.job}-{self.attempt}-{index}"
 
     @property
-    def outlives_hub(self) -> bool:
-        """Whether this pod waits for another hub where it loses its own."""
-        return self.replacement_seconds > 0 and self.index != 0
+    def hub_seconds(self) -> float:
+        """How long this pod waits for another hub where it loses its own; 0: it ends."""
+        return self.replacement_seconds if self.index else 0
 
     def cause(self, reason: str, signature: str, index: int | None = None, **more: Any) -> dict[str, Any]:
         """Why the gang ends: the object that every pod's termination message carries."""
