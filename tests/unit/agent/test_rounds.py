@@ -235,7 +235,7 @@ def test_what_came_into_the_container_from_outside_is_left_alone(gang: Make) -> 
 
 def test_files_that_a_round_left_in_shared_memory_go_and_anothers_stay(gang: Make, tmp_path: Path) -> None:
     own, others = f"torch_dsj-test-own-{os.getpid()}", f"torch_dsj-test-others-{os.getpid()}"
-    directory = Path("/dev/shm", others + "-directory")
+    directory = Path("/dev/shm", f"torch_dsj-test-directory-{os.getpid()}")
     script = f"""
 if restarts == 0:
     open("/dev/shm/{own}", "w").write("left behind")
@@ -243,14 +243,14 @@ if restarts == 0:
     while not os.path.exists("/dev/shm/{others}"):
         time.sleep(0.01)
     os.kill(os.getpid(), 9)
-print("left:", sorted(name for name in os.listdir("/dev/shm") if name.startswith("torch_dsj-test")), flush=True)
+print("left:", sorted(name for name in os.listdir("/dev/shm") if name.endswith("-{os.getpid()}")), flush=True)
 """
     try:
         running = restarting(gang, script, nodes=1).start()
         running.wait_for_output("start 0 of rank 0")
         with Path("/dev/shm", others).open("w"):
             ended = running.end()
-        assert f"left: {sorted([others, directory.name])}" in ended.output
+        assert f"left: {[directory.name, others]}" in ended.output
     finally:
         for path in (Path("/dev/shm", others), Path("/dev/shm", own)):
             path.unlink(missing_ok=True)
@@ -271,9 +271,10 @@ def test_what_was_in_shared_memory_before_a_round_stays(tmp_path: Path, monkeypa
 
 def test_twenty_restarts_leave_nothing_behind(gang: Make) -> None:
     rounds = 20
+    name = f"torch_dsj-rounds-{os.getpid()}-"
     script = f"""
 import mmap, tempfile
-with open(f"/dev/shm/torch_dsj-rounds-{{os.getpid()}}", "w+b") as file:
+with open(f"/dev/shm/{name}{{os.getpid()}}", "w+b") as file:
     file.truncate(1 << 20)
     mapped = mmap.mmap(file.fileno(), 1 << 20)
 subprocess.Popen(["sleep", "603"], start_new_session=True)
@@ -290,7 +291,7 @@ time.sleep(60)
 
     def look() -> bool:
         state = running[0].get("/state")[1]
-        if state["phase"] == "Running" and len(list(Path("/dev/shm").glob("torch_dsj-rounds-*"))) == 2:
+        if state["phase"] == "Running" and len(list(Path("/dev/shm").glob(f"{name}*"))) == 2:
             with suppress(FileNotFoundError, ProcessLookupError):  # the round ended meanwhile
                 seen[state["round"]] = [usage(each.process.pid) for each in running]
         return state["round"] == rounds + 1 and [each[-1] for each in seen.get(rounds + 1, [])] == [2, 2]
@@ -299,7 +300,7 @@ time.sleep(60)
         running[0].wait_until_ready()
         running[0].wait_for(look, 180)
     finally:
-        for path in Path("/dev/shm").glob("torch_dsj-rounds-*"):
+        for path in Path("/dev/shm").glob(f"{name}*"):
             path.unlink()
     for index in range(2):
         files, threads, memory, _ = zip(*(usages[index] for usages in seen.values()), strict=True)
