@@ -5,7 +5,7 @@ from typing import Final
 
 from deepspeed_operator.job.accelerators import CPU, NVIDIA_GPU
 
-# Characters of a ConfigMap that the agent may take.
+# Bytes of a ConfigMap that the agent may take.
 AGENT_ROOM: Final = 128 * 1024
 
 

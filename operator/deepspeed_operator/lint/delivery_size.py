@@ -1,5 +1,6 @@
 """Whether what every pod reads fits into one ConfigMap."""
 
+from base64 import b64decode
 from typing import Final
 
 from deepspeed_operator.api.finding import Code, error
@@ -13,7 +14,9 @@ CONFIG_MAP_LIMIT: Final = 1024 * 1024  # the API server's
 def delivery_findings(spec: DeepSpeedJobSpec, config_map: Json) -> list[Finding]:
     """Refuse a job whose files do not fit into its ConfigMap, naming the largest one that the user can change."""
     data: dict[str, str] = {**config_map["data"], **config_map["binaryData"]}
-    size = sum(len(text.encode()) for text in data.values())
+    # As the API server counts: texts in UTF-8, and what stands in base64 as the bytes that it means.
+    size = sum(len(text.encode()) for text in config_map["data"].values())
+    size += sum(len(b64decode(text)) for text in config_map["binaryData"].values())
     if size <= CONFIG_MAP_LIMIT:
         return []
     largest = max(data, key=lambda name: len(data[name]))

@@ -271,8 +271,9 @@ def statements(source: str) -> list[tuple[int, str]]:
 
 def test_it_runs_as_it_is_delivered_in_one_file_of_bounded_size(gang: Make, tmp_path: Path) -> None:
     delivered = agent_archive()
-    assert len(delivered) <= AGENT_ROOM
+    archive = base64.b64decode(delivered)
+    assert len(archive) <= AGENT_ROOM
     path = tmp_path / "agent"
-    path.write_bytes(base64.b64decode(delivered))
+    path.write_bytes(archive)
     (ended,) = gang(agent=path).run()
     assert ended.code == 0, ended.output
