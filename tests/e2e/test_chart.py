@@ -39,8 +39,24 @@ FULL: dict[str, Any] = {
     },
     "admissionPolicy": {"excludedNamespaces": ["kube-system", "team-c"], "hostAccess": "Labelled"},
     "networkPolicy": {"enabled": True, "apiServerPorts": [6443], "jobsIngress": [{"ports": [{"port": 6006}]}]},
+    "enabled": True,
+    "podSecurityContext": {"runAsUser": None, "runAsGroup": None},
+    "securityContext": {"seLinuxOptions": {"level": "s0"}},
+    "commonLabels": {"department": "research", "team": "all"},
+    "commonAnnotations": {"owner": "platform"},
     "podLabels": {"team": "ml"},
     "podAnnotations": {"note": "yes"},
+    "extraArgs": ["--workers=32"],
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
+    "extraEnvFrom": [{"configMapRef": {"name": "proxy", "optional": True}}],
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "ca-bundle"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/ours", "readOnly": True}],
+    "dnsPolicy": "None",
+    "dnsConfig": {"nameservers": ["10.96.0.10"]},
+    "livenessProbe": {"timeoutSeconds": 20},
+    "readinessProbe": {"periodSeconds": 5},
+    "podDisruptionBudget": {"maxUnavailable": "50%"},
+    "apiPriority": {"enabled": True, "concurrencyShares": 50},
     "nodeSelector": {"pool": "system"},
     "tolerations": [{"key": "system", "operator": "Exists"}],
     "affinity": {"nodeAffinity": {}},
@@ -118,6 +134,14 @@ def test_crd_is_the_generated_one(helm: Path, crds: dict[str, bool], annotations
         ({**DEFAULT, "nameOverride": "BadName"}, "/nameOverride"),
         ({**DEFAULT, "fullnameOverride": "has space"}, "/fullnameOverride"),
         ({**DEFAULT, "podLabels": {"app.kubernetes.io/name": "other"}}, "/podLabels"),
+        ({**DEFAULT, "commonLabels": {"team": "a b"}}, "/commonLabels/team"),
+        ({**DEFAULT, "serviceAccount": {"name": "Trainer"}}, "/serviceAccount/name"),
+        ({**DEFAULT, "priorityClassName": "very high"}, "/priorityClassName"),
+        ({**DEFAULT, "extraEnv": [{"name": "DEEPSPEED_OPERATOR_QPS", "value": "1"}]}, "/extraEnv/0/name"),
+        ({**DEFAULT, "extraVolumes": [{"name": "state"}]}, "/extraVolumes/0/name"),
+        ({**DEFAULT, "livenessProbe": {"periodSeconds": 0}}, "/livenessProbe/periodSeconds"),
+        ({**DEFAULT, "podDisruptionBudget": {"maxUnavailable": "half"}}, "/podDisruptionBudget/maxUnavailable"),
+        ({**DEFAULT, "apiPriority": {"concurrencyShares": 0}}, "/apiPriority/concurrencyShares"),
         ({**DEFAULT, "networkPolicy": {"apiServerPorts": None}}, "apiServerPorts"),
         ({**DEFAULT, "networkPolicy": {"jobsIngress": ["any"]}}, "/networkPolicy/jobsIngress/0"),
         ({**DEFAULT, "admissionPolicy": {"hostAccess": "Never"}}, "/admissionPolicy/hostAccess"),
@@ -148,7 +172,7 @@ def test_a_service_monitor_reads_the_service(helm: Path) -> None:
 def test_the_operators_own_namespace_is_always_excluded(helm: Path) -> None:
     values = {**DEFAULT, "admissionPolicy": {"excludedNamespaces": None}, "defaultAccelerator": "nvidia.com/gpu-h100"}
     rendered = objects(template(helm, values).stdout)
-    (policy,) = (document for document in rendered if document["kind"] == "ValidatingAdmissionPolicy")
+    (policy, _) = (document for document in rendered if document["kind"] == "ValidatingAdmissionPolicy")
     assert policy["spec"]["validations"][0]["expression"] == '!(request.namespace in ["ops"])'
 
 
@@ -164,6 +188,77 @@ def test_policies_of_installs_have_names_apart(helm: Path) -> None:
 def test_old_kubernetes_is_refused(helm: Path) -> None:
     done = template(helm, DEFAULT, "--kube-version", "1.30.9")
     assert "incompatible with Kubernetes" in done.stderr
+
+
+# As a subchart's user writes them, and so that every object exists in some of them.
+ACCEPTED: list[dict[str, Any]] = [
+    DEFAULT,
+    {**FULL, "watchNamespaces": ["default"], "metrics": {}},
+    {**DEFAULT, "replicas": 3, "rbac": {"create": False, "aggregate": False}, "serviceAccount": {"create": False}},
+    {**DEFAULT, "admissionPolicy": {"enabled": False}, "authorPolicy": {"enabled": False}, "readNodes": True},
+]
+
+
+@pytest.mark.parametrize("values", ACCEPTED)
+def test_the_api_server_takes_every_object(cluster: Cluster, helm: Path, operator: Operator, values: Any) -> None:
+    """Strictly: a field that it does not know is an error, and each policy compiles."""
+    rendered = template(helm, values, "-n", NAMESPACE).stdout
+    cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rendered)
+
+
+def test_two_installs_do_not_serve_one_namespace(cluster: Cluster, helm: Path, operator: Operator) -> None:
+    options = [
+        "--namespace=other",
+        "-f",
+        "-",
+        "--take-ownership",
+        "--dry-run=server",
+        f"--kubeconfig={cluster.kubeconfig}",
+    ]
+    command = [str(helm), "install", "other", str(CHART), *options]
+    for watched in ([], ["default"]):
+        values = json.dumps({**DEFAULT, "watchNamespaces": watched})
+        with pytest.raises(CommandError, match=rf"the install {NAME}\.{NAMESPACE} \(FULLNAME\.NAMESPACE\) serves"):
+            run(command, stdin=values)
+
+
+@pytest.mark.parametrize(
+    ("rights", "account", "refusal"),
+    [
+        ("create,get pods", "default", ""),
+        ("get pods", "default", "author may not create pods in namespace"),
+        ("create pods", "other", "author may not run pods as service account other"),
+        ("create pods; use serviceaccounts/other", "other", ""),
+        ("create pods; impersonate serviceaccounts", "other", ""),
+    ],
+)
+def test_nobody_runs_pods_through_the_operator_who_may_not_run_them(
+    cluster: Cluster,
+    make_namespace: Callable[..., Namespace],
+    rights: str,
+    account: str,
+    refusal: str,
+) -> None:
+    namespace = make_namespace("authors")
+    for number, right in enumerate(["create,get,patch deepspeedjobs", *rights.split("; ")]):
+        verbs, resource = right.split()
+        kind, _, name = resource.partition("/")
+        named = [f"--resource-name={name}"] if name else []
+        at = f"--namespace={namespace.name}"
+        cluster.kubectl("create", "role", f"r{number}", f"--verb={verbs}", f"--resource={kind}", *named, at)
+        cluster.kubectl("create", "rolebinding", f"r{number}", f"--role=r{number}", "--user=author", at)
+    job = refused_job("a")
+    job["spec"]["template"] = {"spec": {"serviceAccountName": account}}
+    create = ["create", "--as=author", "--dry-run=server", "-f", "-", f"--namespace={namespace.name}"]
+
+    def answer() -> str:
+        try:
+            return cluster.kubectl(*create, stdin=json.dumps(job))
+        except CommandError as error:
+            return str(error)
+
+    # The API server learns of new roles a little later.
+    eventually(lambda: (refusal or "created") in answer(), "the answer", 20)
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,29 @@ app.kubernetes.io/name: {{ include "operator.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* Labels and annotations of an object: those of the chart, commonLabels and commonAnnotations, and further ones, which win. */}}
 {{- define "operator.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{ include "operator.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- $root := index . 0 -}}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{ include "operator.selector" $root }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+{{- with merge (dict) (index . 1 | default dict) ($root.Values.commonLabels | default dict) }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "operator.annotations" -}}
+{{- with merge (dict) (index . 1 | default dict) ((index . 0).Values.commonAnnotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "operator.metadata" -}}
+labels:
+  {{- include "operator.labels" (list . dict) | nindent 2 }}
+{{- include "operator.annotations" (list . dict) }}
 {{- end }}
 
 {{- define "operator.serviceAccount" -}}
