@@ -72,11 +72,12 @@ life: ## The cluster goes down and comes up again.
 $(STAGES): build
 	.venv/bin/pytest $(call TESTS_OF,$@)
 
-generate: $(SYNCED) ## Write again what is generated: the CRD (crds/, chart, dsjob), examples, tables of docs/, golden files.
+generate: $(SYNCED) ## Write again what is generated: the CRD (crds/, chart, dsjob), examples, the chart's README, tables of docs/, golden files.
 	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd > crds/deepspeedjobs.yaml
 	cp crds/deepspeedjobs.yaml charts/deepspeed-operator/files/deepspeedjobs.yaml
 	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd constraints > operator/deepspeed_operator/cli/constraints.json
 	$(PYTHON) -m dev.demo.embed
+	$(PYTHON) -m dev.chart_page
 	.venv/bin/pytest -q tests/unit/api tests/unit/dsconfig tests/unit/render tests/unit/cli/test_import_golden.py tests/e2e/test_chart.py -k "golden or rendered or documents" --update-golden
 
 $(SYNCED): pyproject.toml uv.lock | $(UV)
