@@ -22,7 +22,7 @@ TESTS_OF = tests/$(patsubst cluster-smoke,cluster,$(patsubst images-test,images,
 
 -include dev/cluster/cluster.mk dev/images/images.mk tests/oracle/oracle.mk
 
-.PHONY: help demo test check lint unit build $(STAGES) faults-full generate
+.PHONY: help demo test check lint unit build $(STAGES) faults-full docs generate
 help: ## This list.
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
@@ -71,6 +71,9 @@ oracle: ## Tests against DeepSpeed itself, in every version.
 life: ## The cluster goes down and comes up again.
 $(STAGES): build
 	.venv/bin/pytest $(call TESTS_OF,$@)
+
+docs: $(SYNCED) ## The pages as a site, in site/: fails on a link that leads nowhere.
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 
 generate: $(SYNCED) ## Write again what is generated: the CRD (crds/, chart, dsjob), examples, the chart's README, tables of docs/, golden files.
 	PYTHONPATH=operator $(PYTHON) -m deepspeed_operator.api.crd > crds/deepspeedjobs.yaml
