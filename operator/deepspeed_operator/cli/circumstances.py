@@ -16,6 +16,7 @@ from deepspeed_operator.api.status import World
 from deepspeed_operator.cli.numbers import count, positive, within
 from deepspeed_operator.cli.ranks import Ranks
 from deepspeed_operator.dsconfig.setup import Setup
+from deepspeed_operator.dsconfig.tree import UnreadableError, plain
 from deepspeed_operator.job.data_sheets import DEVICES, NETWORKS, USUAL, Device, devices_like, reached
 from deepspeed_operator.job.precision import precision_of
 from deepspeed_operator.job.provenance import Fact, Source
@@ -40,7 +41,11 @@ class UnknownCircumstancesError(ValueError):
 def define(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that circumstances are read from."""
     model = parser.add_mutually_exclusive_group()
-    model.add_argument("--model", metavar="FILE", help="the model's Hugging Face config.json, instead of spec.model")
+    model.add_argument(
+        "--model",
+        metavar="FILE",
+        help="the model's Hugging Face config.json, or a file with facts as in spec.model, instead of spec.model",
+    )
     model.add_argument("--parameters", type=count, metavar="N", help="the model's parameters, such as 7B or 7e9")
     parser.add_argument(
         "--sequence",
@@ -50,7 +55,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--gpu",
-        type=_gpu,
+        type=gpu_name,
         metavar="NAME",
         help=f"one of {', '.join(DEVICES)}, or its beginning; else the one that the job's template demands, else "
         f"{USUAL.name}",
@@ -67,7 +72,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(NETWORKS)
     parser.add_argument(
         "--network",
-        type=_network,
+        type=network_rate,
         metavar="GB/S",
         help="of a node, each way, as it is reached; or what it is sold as, in Gb/s (100Gb, 400G) or as one of "
         f"{names}; else no time is told of jobs with more than one node",
@@ -84,22 +89,60 @@ def define(parser: argparse.ArgumentParser) -> None:
 
 def model_from(arguments: argparse.Namespace, job: Mapping[str, Any]) -> Model:
     """Return the model of the command line, else of the job's spec.model."""
-    given: dict[str, Any] = {"sequence_length": arguments.sequence} if arguments.sequence else {}
-    if arguments.parameters is not None:
-        return model_of(ModelFacts(parameters=round(arguments.parameters), **given))
-    if arguments.model is not None:
-        [config] = _json(arguments.model, [_text(arguments.model)])
-        if not isinstance(config, dict):
-            raise UnknownModelError(f"{arguments.model} is not a JSON object")
-        return model_of(ModelFacts(from_config=config, **given))  # pyright: ignore[reportUnknownArgumentType] -- judged there
+    facts = given_facts(arguments)
+    if facts is not None:
+        return model_of(facts)
     spec: Any = job.get("model")
     if not isinstance(spec, dict):
         raise UnknownModelError("nothing is said of the model: give --model or --parameters, or write spec.model")
-    try:
-        facts = ModelFacts.model_validate({**spec, **given})
-    except ValidationError as error:
-        raise UnknownModelError(f"spec.model: {error.errors()[0]['msg']}") from error
+    given = {"sequence_length": arguments.sequence} if arguments.sequence else {}
+    facts = _facts({**spec, **given}, "spec.model")
     return _in_own_words(model_of(facts), facts)
+
+
+def given_facts(arguments: argparse.Namespace) -> ModelFacts | None:
+    """Return what the command line says of the model, None where it says nothing; raise UnknownModelError."""
+    given: dict[str, Any] = {"sequence_length": arguments.sequence} if arguments.sequence else {}
+    if arguments.parameters is not None:
+        return ModelFacts(parameters=round(arguments.parameters), **given)
+    if arguments.model is None:
+        return None
+    content = _object(arguments.model)
+    if not content.keys() & _TELLTALE:
+        return ModelFacts(from_config=content, **given)
+    unknown = ", ".join(sorted(content.keys() - _FACTS))
+    if unknown:
+        raise UnknownModelError(f"{arguments.model}: {unknown} is no field of spec.model: docs/api.md lists them")
+    return _facts({**content, **given}, arguments.model)
+
+
+_FACTS: Final = frozenset(str(field.alias) for field in ModelFacts.model_fields.values())
+# One of these is in every file of facts, and none in a config.json.
+_TELLTALE: Final = frozenset({"parameters", "fromConfig"})
+
+
+def _facts(content: dict[str, Any], where: str) -> ModelFacts:
+    try:
+        return ModelFacts.model_validate(content)
+    except ValidationError as error:
+        raise UnknownModelError(f"{where}: {error.errors()[0]['msg']}") from error
+
+
+def _object(name: str) -> dict[str, Any]:
+    text = _text(name)
+    if Path(name).suffix in {".yaml", ".yml"}:
+        # JSON is answered sooner without a YAML library.
+        from deepspeed_operator.cli.kube_yaml import parse_yaml  # noqa: PLC0415
+
+        try:
+            content = [plain(document.root) for document in parse_yaml(text)]
+        except UnreadableError as error:
+            raise UnknownModelError(f"{name}: {error.message}") from None
+    else:
+        content = _json(name, [text])
+    if len(content) != 1 or not isinstance(content[0], dict):
+        raise UnknownModelError(f"{name} is not one object")
+    return content[0]  # pyright: ignore[reportUnknownVariableType] -- judged by who asked
 
 
 def _in_own_words(model: Model, facts: ModelFacts) -> Model:
@@ -202,7 +245,8 @@ def _json(name: str, texts: list[str]) -> list[Any]:
         raise UnknownCircumstancesError(f"{name} is not JSON: {error}") from None
 
 
-def _gpu(text: str) -> str:
+def gpu_name(text: str) -> str:
+    """Read the name of a GPU, or its beginning."""
     found = [device.name for device in devices_like(text)]
     # Of a family of which all but one are called by more than their memory, that one is meant: H100, and H100 NVL.
     plain = [name for name in found if name.count("-") == 1]
@@ -214,7 +258,7 @@ def _gpu(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{text[:20]} is not one of {', '.join(DEVICES)}")
 
 
-def _network(text: str) -> tuple[bool, float]:
+def network_rate(text: str) -> tuple[bool, float]:
     """Return whether it is what the network is sold as, and bytes a second that are reached.
 
     A b is a bit, as in every data sheet of a network; only GB are bytes.

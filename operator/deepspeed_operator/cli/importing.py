@@ -2,25 +2,21 @@
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Iterator
-from typing import Any, Final, cast
-
-import yaml
+from typing import Any, Final
 
 from deepspeed_operator.api.status import Level
-from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.cli.imports.conversion import Conversion, GivenWorld
 from deepspeed_operator.cli.imports.dispatch import Imported, from_command, imported
 from deepspeed_operator.cli.imports.remarks import Treatment
-from deepspeed_operator.cli.kube_yaml import parse_yaml
 from deepspeed_operator.cli.numbers import within
 from deepspeed_operator.cli.paint import Colour, painted
 from deepspeed_operator.cli.report import Options, Report, failed
 from deepspeed_operator.cli.show import failure_lines, report_lines
 from deepspeed_operator.cli.sources import content_of, read_text, source_of
 from deepspeed_operator.cli.validate import reports_of
+from deepspeed_operator.cli.yaml_writer import yaml_text
 from deepspeed_operator.dsconfig.tree import UnreadableError
 
 FINE, NOT_VALID, UNREADABLE = 0, 1, 2
@@ -70,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "json":
         print(json.dumps(_record(result, reports), indent=2, ensure_ascii=False))
     else:
-        print(*(_yaml(each.manifest) for _, each in result.conversions if each.manifest), sep="---\n", end="")
+        print(*(yaml_text(each.manifest) for _, each in result.conversions if each.manifest), sep="---\n", end="")
         print(*_lines(result, reports), sep="\n", file=sys.stderr)
     converted = {file for file, _ in result.conversions}
     if not result.conversions or any(file not in converted for file, _ in result.unknown):
@@ -81,37 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _judged(conversion: Conversion) -> Report:
     """Judge a job as dsjob validate does."""
-    text = _yaml(conversion.manifest or {})
+    text = yaml_text(conversion.manifest or {})
     return reports_of([content_of(source_of(f"{conversion.name}.yaml", text))], Options())[0]
-
-
-class _Writer(yaml.SafeDumper):
-    """Writes YAML as people do: lists below their key are set in, and texts of several lines are blocks."""
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
-        super().increase_indent(flow, indentless=False)
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        return True
-
-
-def _text(writer: Any, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else "'" if _is_other_to_kubectl(text) else None
-    return writer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-def _is_other_to_kubectl(text: str) -> bool:
-    """Whether a text without quotes is a number or a boolean to kubectl, and none to this library."""
-    if not re.fullmatch(r"[-+.\w]{1,40}", text):
-        return False
-    return not isinstance(next(parse_yaml(text)).root.value, str)
-
-
-_Writer.add_representer(str, _text)
-
-
-def _yaml(manifest: Json) -> str:
-    return cast(Any, yaml).dump(manifest, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _lines(result: Imported, reports: dict[int, Report]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Final, cast
 CANNOT: Final = 2  # the exit code of every command that cannot read or write what it should
 
 _COMMANDS: Final = {
+    "init": "Write a first DeepSpeedJob, with the stage and the micro batch that fit and are the fastest.",
     "validate": "Judge DeepSpeedJobs and DeepSpeed configurations as the operator would.",
     "migrate": "Rewrite configurations for a newer DeepSpeed, and say what each change means.",
     "plan": "Say what a step costs in traffic, memory and time, and which change would cost less.",

@@ -25,9 +25,8 @@ def answer_lines(planned: Planned) -> Iterator[str]:
     """Yield the answer, and what it changes of what is written."""
     job, answer = planned.job, planned.answer
     plan = answer.estimate.plan
-    words = f"stage {plan.setup.stage}, micro batch {plan.micro}{_others(planned)}, {_memory(planned, answer.estimate)}"
-    time = _speed(planned, plan)
-    yield f"{painted(job.name, bold=True)}: {words}, {time}"
+    words = f"stage {plan.setup.stage}, micro batch {plan.micro}{_others(planned)}, {cost(planned, answer.estimate)}"
+    yield f"{painted(job.name, bold=True)}: {words}"
     if answer.offer is not None:
         gain = answer.offer.gain
         times = f"×{gain:.2f}, " if gain is not None and not planned.is_too_large else ""
@@ -41,6 +40,11 @@ def answer_lines(planned: Planned) -> Iterator[str]:
     if planned.is_too_large:
         surely = " it does not fit" if planned.now.fits is Fit.NO else ""
         yield f"  As written{surely}: {_memory(planned, planned.now)}"
+
+
+def cost(planned: Planned, estimate: Estimate) -> str:
+    """What an estimate comes to: memory of a GPU, time of a step, tokens a second, MFU."""
+    return f"{_memory(planned, estimate)}, {_speed(planned, estimate.plan)}"
 
 
 def _applied(planned: Planned) -> str:

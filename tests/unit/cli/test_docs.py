@@ -13,7 +13,7 @@ FILE = re.compile(r"^```(?:json|yaml) (\S+)\n(.*?)^```\n", re.DOTALL | re.MULTIL
 
 
 @pytest.mark.parametrize(
-    ("name", "commands"), [("validate.md", 4), ("network.md", 1), ("plan.md", 3), ("transport.md", 1)]
+    ("name", "commands"), [("validate.md", 4), ("network.md", 1), ("plan.md", 3), ("transport.md", 1), ("init.md", 1)]
 )
 def test_the_page_shows_what_the_commands_print(
     name: str, commands: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config

@@ -117,7 +117,7 @@ def test_a_plan_of_an_invalid_configuration_is_its_errors(config: Path) -> None:
     [
         (b"{", "config.json is not JSON"),
         (b"\xff", "config.json is not text in UTF-8"),
-        (b"[]", "config.json is not a JSON object"),
+        (b"[]", "config.json is not one object"),
         (b"[" * 100_000, "config.json is not JSON"),
         (b'{"model_type": "mamba"}', "model_type 'mamba' is not one of llama"),
         (b'{"model_type": ["llama"]}', "model_type ['llama'] is not one of llama"),

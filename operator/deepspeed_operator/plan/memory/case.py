@@ -126,7 +126,8 @@ def plan_memory(case: Case | Missing, gpus: Gpus | None) -> MemoryFit | Missing:
         unknown = f", and nodes have {gpus.kinds[0].name}" if gpus is not None and gpus.kinds[0].name else ""
         need = f"it needs about {gib(case.memory.needed)} of a GPU, whose memory is not known{unknown}"
         return Missing("spec.gpuMemory", need)
-    least, most = case.fit(gpus.smallest), case.fit(gpus.largest)
+    least = case.fit(gpus.smallest)
+    most = case.fit(gpus.largest) if gpus.largest != gpus.smallest else least
     if least.fit is Fit.YES or gpus.smallest == gpus.largest:
         found = least
     elif most.fit is Fit.NO:
