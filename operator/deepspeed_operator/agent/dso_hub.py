@@ -7,10 +7,12 @@ nothing here needs a lock. The main thread only reads single attributes, and cop
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 from dso_address import MOST, canonical, name_addresses, owners
 from dso_checkpoint import Checkpoints
+from dso_clocks import Clocks
 from dso_hubround import HubRound
 from dso_launch import PROTOCOL, Cause, LaunchDocument
 from dso_lost import LostPods
@@ -43,6 +45,7 @@ class Hub:
         self.round = HubRound(launch, launch.round, self.name_peers)
         self.restarts = Restarts(launch)
         self.lost = LostPods(launch)
+        self.clocks = Clocks()
         self.cause: Cause | None = None  # why the attempt ends
         self.checkpoints: Checkpoints | None = None
         # Its pod took the place of one with a hub: the members bring what that one had told them.
@@ -86,6 +89,7 @@ class Hub:
             peer = self.peers[index] = Peer(body, now)
             self.lost.replaced(index, body["fenced"])
         peer.seen = now
+        self.clocks.take(index, body["ahead"])
         peer.addresses = [each for each in body["addresses"][:MOST] if isinstance(each, str)]
         if self.resumes:
             self._resume(body, now)
@@ -175,6 +179,8 @@ class Hub:
             "pod": self.launch.pod,
             "hub": self.launch.replacement,
             "record": self.restarts.snapshot(self.round.stepped),
+            "clock": time.time(),
+            "clocks": self.clocks.apart,
         }
 
     def sent(self, body: dict[str, Any], reply: dict[str, Any]) -> None:

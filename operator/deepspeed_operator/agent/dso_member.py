@@ -11,6 +11,7 @@ import time
 from typing import Any, Callable
 
 from dso_address import own_addresses
+from dso_clocks import EXACT_SECONDS
 from dso_http import post
 from dso_launch import PROTOCOL, Cause, LaunchDocument
 
@@ -61,6 +62,7 @@ class Member(threading.Thread):
         self.describe: Callable[[], list[dict[str, Any]]] = list  # what its ranks printed last: dso_late.ranks_now
         self.stop_seconds = 0.0  # that it took to end the round before
         self.own_addresses = own_addresses()
+        self.ahead: float | None = None  # seconds that this pod's clock is ahead of the hub's
         # What comes from the hub.
         self.round = launch.round  # the one that it plays, or will open: whatever is before it is over
         self.opened = 0  # the latest round that it has opened: 0 before the first
@@ -75,6 +77,7 @@ class Member(threading.Thread):
         self.hub_pod = launch.pod_of(0)
         self.hub = 0  # the number of its pod: that of another one, in the place of a lost one, is greater
         self.record: dict[str, Any] | None = None  # what another hub needs to go on
+        self.clocks: dict[str, float] = {}  # dso_clocks.Clocks.apart
         self.parted: float | None = None  # when the hub before this one answered last
         self.failed = 0  # calls in a row
         self.contact = float("-inf")
@@ -121,9 +124,12 @@ class Member(threading.Thread):
             # An address that answered is kept: with a slow name server rank 0 would take this pod for gone between two
             # calls, and one that is down for a while must not end a training.
             addresses = self._addresses(host)
+            asked = time.monotonic()
             status, answer = post(addresses, "/heartbeat", heartbeat, launch.token, launch.hold + 5)
             if status == 200:
                 self._accept(answer, addresses, begun)
+                if not wait:
+                    self._compare_clocks(answer["clock"], time.monotonic() - asked)
                 if current.transport is heartbeat["transport"]:
                     current.transport = None
                 if current.world is heartbeat["world"]:
@@ -160,6 +166,7 @@ class Member(threading.Thread):
         if answer["hub"] > self.hub and self.contact > float("-inf"):
             self.parted = self.contact
         self.hub, self.record, self.failed = answer["hub"], answer["record"], 0
+        self.clocks = answer["clocks"]
         self.registered, self.hub_node, self.hub_pod = answer["registered"], answer["node"], answer["pod"]
         # When it was asked, not when it was read: a pod that was frozen in between must find itself lost.
         self.contact = max(self.contact, begun)
@@ -176,6 +183,11 @@ class Member(threading.Thread):
         if answer["asks"] and current.ranks is None and answer["round"] == current.number:
             current.ranks = self.describe()
         self.wake()
+
+    def _compare_clocks(self, hubs: float, trip: float) -> None:
+        """The hub's clock was read somewhere within the call, which took so many seconds."""
+        if trip <= EXACT_SECONDS:
+            self.ahead = time.time() - trip / 2 - hubs
 
     def _refuse(self, answer: dict[str, Any]) -> None:
         text = f"rank 0's agent at {self.launch.hosts[0]} refused this pod: {answer['refused']}"
@@ -197,6 +209,7 @@ class Member(threading.Thread):
             "record": self.record,
             "parted": None if self.parted is None else time.monotonic() - self.parted,
             "addresses": self.own_addresses,
+            "ahead": self.ahead,
             "wait": wait,
             "knows": [self.round, self.opened],
             "stopSeconds": self.stop_seconds,

@@ -175,6 +175,9 @@ class Pod:
             more["transport"] = brief(transport)
         if measured:
             more["measured"] = measured
+        clocks = self.hub.clocks.apart if self.hub else self.member.clocks
+        if clocks:
+            more["clocks"] = clocks
         if self.saved_at_end:
             more["savedAtEnd"] = self.saved_at_end
         checkpoint = self.checkpoints.summary() if self.checkpoints else None

@@ -1,6 +1,7 @@
 """Who failed first, and why: from the agents' termination messages, container states and pod reasons."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from signal import Signals
@@ -8,7 +9,7 @@ from typing import Final
 
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
-from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
 from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.report.verdict import sentence
@@ -50,7 +51,7 @@ class Cause:
 def first_failure(gang: Gang) -> Failure:
     """Return the first cause among the pods of the gang that have failed or are gone, of which there must be one."""
     pods = (*gang.failed, *gang.lost.values())
-    ended = _ended(pods)
+    ended = _ended(pods, _clocks(gang))
     causes = [_cause(gang, pod, ended[pod.name]) for pod in pods]
     first = min(causes, key=lambda cause: (cause.weight, cause.at, cause.pod.index))
     return _with_devices(first.failure, first.pod)
@@ -79,16 +80,24 @@ def gone_pods(gang: Gang) -> Failure:
     return first_failure(gang) if gang.lost else _deleted(gang.missing_names[0], None)
 
 
-def _ended(pods: tuple[PodView, ...]) -> dict[str, datetime]:
-    """Return when each pod ended: as its node says, which is exact, unless the nodes' clocks are found to differ."""
-    said = {pod.name: _said_to_end(pod) for pod in pods}
+def _clocks(gang: Gang) -> Mapping[int, float]:
+    """Return how many seconds the clocks of nodes are ahead of most, by the index of the pod there."""
+    return next((said.clocks for said in last_messages(gang) if said.clocks), {})
+
+
+def _ended(pods: tuple[PodView, ...], clocks: Mapping[int, float]) -> dict[str, datetime]:
+    """Return when each pod ended: as its node says, which is exact, less what its clock is known to be ahead.
+
+    Where the clocks differ all the same, when it was seen to have.
+    """
+    said = {pod.name: _said_to_end(pod, timedelta(seconds=clocks.get(pod.index, 0))) for pod in pods}
     late = [pod.since - said[pod.name] for pod in pods]
     return {pod.name: pod.since for pod in pods} if max(late) - min(late) > _CLOCKS_DIFFER else said
 
 
-def _said_to_end(pod: PodView) -> datetime:
+def _said_to_end(pod: PodView, ahead: timedelta) -> datetime:
     if pod.termination is not None and pod.termination.finished_at is not None:
-        return pod.termination.finished_at
+        return pod.termination.finished_at - ahead
     return pod.deleted_at or pod.since
 
 
