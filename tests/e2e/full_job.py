@@ -172,7 +172,13 @@ FULL: Json = {
         },
         "restarts": 1,
         "workers": {"ready": 0},
-        "failure": {"reason": "RankFailed", "message": "boom", "pod": "a", "node": "b"},
+        "failure": {
+            "reason": "RankFailed",
+            "message": "boom",
+            "pod": "a",
+            "node": "b",
+            "ranks": {"failed": 1, "stopped": 1, "exited": 0, "first": ["rank 0 in pod a exited with code 1"]},
+        },
         "plan": {"message": "m"},
         "progress": {
             "source": "Script",

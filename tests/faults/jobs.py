@@ -1,9 +1,10 @@
 """DeepSpeedJobs in a namespace, on simulated nodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dev.cluster.api import Api, ApiError
+from tests.faults.simulated_agent import SimulatedAgent
 
 # Written by the first replica of an install, and for the first job of a namespace.
 ONCE = frozenset({"POST secrets deepspeed-operator-key", "POST networkpolicies deepspeed-operator-jobs"})
@@ -46,6 +47,7 @@ class Jobs:
 
     api: Api
     namespace: str
+    agents: dict[str, SimulatedAgent] = field(default_factory=dict[str, SimulatedAgent])  # by job
 
     def apply(self, name: str = "pretrain", nodes: int = 2, **spec: Any) -> None:
         job = manifest(name, nodes)
@@ -105,6 +107,17 @@ class Jobs:
     def set_pod_status(self, name: str, status: Json) -> None:
         """Say of a pod what its node would."""
         self.api.request("PATCH", f"{self.path('pods')}/{name}/status", {"status": status})
+
+    def answer_as_agents(self, name: str) -> None:
+        """Let rank 0's agent of the job's first attempt answer, at another address of its pod."""
+        agent = self.agents[name] = SimulatedAgent(self.read(name)["metadata"]["uid"], 1)
+        self.set_pod_status(f"{name}-1-0", {"podIP": agent.address, "podIPs": [{"ip": agent.address}]})
+
+    def publishes_agent(self, name: str) -> bool:
+        """Whether the name of rank 0's host resolves to its agent."""
+        slices = self._children("endpointslices", name)
+        known = [each for part in slices for endpoint in part["endpoints"] for each in endpoint["addresses"]]
+        return self.agents[name].address in known
 
     def create(self, plural: str, body: Json) -> None:
         self.api.request("POST", self.path(plural), body)

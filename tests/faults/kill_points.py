@@ -14,6 +14,7 @@ from tests.faults.jobs import KINDS, Jobs, Json
 from tests.faults.proxy import Answer, Forward, Interceptor, NoAnswer, Proxy, Request, honest
 from tests.faults.replica import Replica
 
+PATIENCE = 90  # seconds, for what takes two on a machine that has nothing else to do
 QUIET_SECONDS = 1.5  # what a life leaves behind is deleted after its last status
 
 Step = Callable[[Jobs, str], object]
@@ -26,6 +27,7 @@ class Life:
     before: tuple[tuple[Step, Callable[[Jobs, str], bool]], ...]  # what is done first, and when that is done
     begin: Step
     over: Callable[[Jobs, str], bool]
+    away: bool = False  # whether the operator is away when it begins
 
 
 def _apply(jobs: Jobs, name: str) -> None:
@@ -38,6 +40,10 @@ def _apply_replaceable(jobs: Jobs, name: str) -> None:
 
 def _delete_pod(jobs: Jobs, name: str) -> None:
     jobs.delete_pod(f"{name}-1-1")
+
+
+def _restart_in_place(jobs: Jobs, name: str) -> None:
+    jobs.agents[name].restart()
 
 
 def _suspend(jobs: Jobs, name: str) -> None:
@@ -57,6 +63,11 @@ def _replaced(jobs: Jobs, name: str) -> bool:
     return status["state"] == "Running" and bool(status["attempt"].get("replacements"))
 
 
+def _restarted_in_place(jobs: Jobs, name: str) -> bool:
+    status = jobs.status(name)
+    return status["state"] == "Running" and status["attempt"].get("round", 1) == 2
+
+
 def _suspended(jobs: Jobs, name: str) -> bool:
     return jobs.status(name).get("state") == "Suspended"
 
@@ -64,6 +75,12 @@ def _suspended(jobs: Jobs, name: str) -> bool:
 LIVES = {
     "start": Life((), _apply, _running),
     "new attempt": Life(((_apply, _running),), _delete_pod, _runs_again),
+    "restart in place": Life(
+        ((_apply_replaceable, _running), (Jobs.answer_as_agents, Jobs.publishes_agent)),
+        _restart_in_place,
+        _restarted_in_place,
+        away=True,
+    ),
     "replaced pod": Life(((_apply_replaceable, _running),), _delete_pod, _replaced),
     "suspend": Life(((_apply, _running),), _suspend, _suspended),
     "resume": Life(
@@ -106,7 +123,7 @@ class KillPoints:
         name = f"{life.replace(' ', '-')}-{number}-{'after' if done else 'before'}"
         reached = threading.Event()
         self._begin(LIVES[life], name, _killer(self.replica, number, done, reached))
-        self.replica.eventually(lambda: reached.is_set() or LIVES[life].over(self.jobs, name), 40)
+        self.replica.eventually(lambda: reached.is_set() or LIVES[life].over(self.jobs, name), PATIENCE)
         self.proxy.intercept = honest
         killed = reached.is_set()  # or it is about to be: the write may be what ends the life
         if killed:
@@ -120,13 +137,17 @@ class KillPoints:
         """Set it off, and return how many writes there were until then."""
         for step, done in life.before:
             step(self.jobs, name)
-            self.replica.eventually(lambda done=done: done(self.jobs, name), 30)
+            self.replica.eventually(lambda done=done: done(self.jobs, name), PATIENCE)
+        if life.away:
+            self.replica.stop()
         before, self.proxy.intercept = len(self.proxy.writes()), interceptor
         life.begin(self.jobs, name)
+        if life.away:
+            self.replica.start(wait=False)
         return before
 
     def _await_end(self, life: Life, name: str) -> None:
-        self.replica.eventually(lambda: life.over(self.jobs, name), 40)
+        self.replica.eventually(lambda: life.over(self.jobs, name), PATIENCE)
 
     def _anonymous(self, name: str) -> Json:
         """Return the picture without the job's name, with what its restarts and attempts were counted as."""

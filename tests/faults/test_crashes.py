@@ -27,7 +27,8 @@ def test_killed_at_writes_of_a_life(replica: Replica, jobs: Jobs, proxy: Proxy, 
     drawn = random.Random(seed)
     replica.start()
     whole = points.undisturbed(life)
-    for number in drawn.sample(range(1, len(whole.writes) + 1), DRAWN):
+    numbers = range(1, len(whole.writes) + 1)
+    for number in drawn.sample(numbers, min(DRAWN, len(numbers))):
         points.kill_at(life, number, done=drawn.random() < 0.5, expected=whole.picture)
 
 

@@ -62,11 +62,9 @@ class Agent:
                 break
             cause = self.caught(self.play_again)
         self.pod.phase = "Finished"
-        if self.pod.warm:
-            self.pod.warm.end()
-        self.round.end()
-        self.pod.write_message(cause)
+        self.pod.end(cause)
         self.wait_until_informed()
+        self.pod.tell_endings(cause)
         self.wait_until_released()
         self.round.clear()
         return exit_code(cause)
@@ -344,7 +342,7 @@ class Agent:
         A cause of None is success.
         """
         processes = self.round.processes
-        processes.signal(signal.SIGTERM)
+        processes.stop()
         # A termination leaves the ranks their grace, so that they can save; a failure has nothing to save.
         graceful = cause is None or cause["reason"] == "Terminated"
         patience = max(2.0, self.launch.grace - 5) if graceful else KILL_AFTER_SECONDS

@@ -13,10 +13,12 @@ from typing import Any
 from dso_address import MOST, canonical, name_addresses, owners
 from dso_checkpoint import Checkpoints
 from dso_clocks import Clocks
+from dso_endings import Endings
 from dso_hubround import HubRound
 from dso_launch import PROTOCOL, Cause, LaunchDocument
 from dso_lost import LostPods
 from dso_policy import judge
+from dso_reason import OF_A_RANK
 from dso_restarts import Restarts
 
 MOST_REFUSED, REFUSED_SECONDS = 16, 30.0
@@ -46,6 +48,7 @@ class Hub:
         self.restarts = Restarts(launch)
         self.lost = LostPods(launch)
         self.clocks = Clocks()
+        self.endings = Endings()
         self.cause: Cause | None = None  # why the attempt ends
         self.checkpoints: Checkpoints | None = None
         # Its pod took the place of one with a hub: the members bring what that one had told them.
@@ -91,6 +94,8 @@ class Hub:
         peer.seen = now
         self.clocks.take(index, body["ahead"])
         peer.addresses = [each for each in body["addresses"][:MOST] if isinstance(each, str)]
+        if body["endings"]:
+            self.endings.take(index, f"pod {peer.pod} on node {peer.node}", body["endings"], now)
         if self.resumes:
             self._resume(body, now)
         if body["round"] == self.round.number:
@@ -192,7 +197,16 @@ class Hub:
             peer.informed = True
 
     def all_informed(self) -> bool:
-        return all(peer.informed for peer in list(self.peers.values()))
+        """Whether no pod has to be waited for: each knows the end, and has told how its ranks ended if one failed."""
+        awaited = self.cause and self.cause["reason"] in OF_A_RANK
+        told = self.endings.heard if self.endings.round == self.round.number else ()
+        return all(peer.informed and not (awaited and index not in told) for index, peer in list(self.peers.items()))
+
+    @property
+    def last_endings(self) -> Endings | None:
+        """How ranks of the round ended with which the attempt ends; None where none had failed by itself."""
+        known = self.cause and self.endings.round == self.round.number and self.endings.failed
+        return self.endings if known else None
 
     def is_news(self, body: dict[str, Any]) -> bool:
         """Whether the answer to this heartbeat would tell the member something that it does not know."""
@@ -264,7 +278,7 @@ class Hub:
                 peer.seen = now
         self.round.opened_at = now
         self.resumes = False
-        self.restarts.opened(self.round.number, now)
+        self.restarts.opened(self.round.number, now, self.endings.table())
 
     def _judge(self, ended: HubRound, cause: Cause, now: float) -> None:
         """A round has ended: the gang has another one in the same pods, or the attempt ends."""

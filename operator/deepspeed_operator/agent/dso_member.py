@@ -17,6 +17,7 @@ from dso_launch import PROTOCOL, Cause, LaunchDocument
 
 RETRY_SECONDS = 0.5
 INSIST_SECONDS = 5.0
+TELL_SECONDS = 1.0  # for what is only told
 PATIENT = 2  # failed calls, before the name is resolved anew
 
 
@@ -61,6 +62,7 @@ class Member(threading.Thread):
         self.current = RoundReport(launch.round)
         self.describe: Callable[[], list[dict[str, Any]]] = list  # what its ranks printed last: dso_late.ranks_now
         self.stop_seconds = 0.0  # that it took to end the round before
+        self.endings: dict[str, Any] | None = None  # how the ranks of the round before ended, until the hub has it
         self.own_addresses = own_addresses()
         self.ahead: float | None = None  # seconds that this pod's clock is ahead of the hub's
         # What comes from the hub.
@@ -95,12 +97,19 @@ class Member(threading.Thread):
         self.current.take(phase, failure)
         self._tell()
 
-    def begin(self, number: int, stop_seconds: float) -> RoundReport:
-        """Nothing of an earlier round is left in this pod: it waits for this one."""
-        self.stop_seconds = stop_seconds
+    def begin(self, number: int, stop_seconds: float, endings: dict[str, Any] | None) -> RoundReport:
+        """Nothing of an earlier round, whose ranks ended in this way, is left in this pod: it waits for this one."""
+        self.stop_seconds, self.endings = stop_seconds, endings
         self.current = RoundReport(number)
         self._tell()
         return self.current
+
+    def tell_endings(self, endings: dict[str, Any]) -> None:
+        """Tell the hub, which also ends, how the ranks of this pod have ended."""
+        self.endings = endings
+        telling = threading.Thread(target=self._call, args=(False,), name="endings", daemon=True)
+        telling.start()
+        telling.join(TELL_SECONDS)
 
     def hub_lost(self) -> Cause:
         """Why this pod ends its ranks where rank 0's agent has been silent for too long."""
@@ -132,6 +141,8 @@ class Member(threading.Thread):
                     self._compare_clocks(answer["clock"], time.monotonic() - asked)
                 if current.transport is heartbeat["transport"]:
                     current.transport = None
+                if self.endings is heartbeat["endings"]:
+                    self.endings = None
                 if current.world is heartbeat["world"]:
                     current.world = None
             else:
@@ -213,6 +224,7 @@ class Member(threading.Thread):
             "wait": wait,
             "knows": [self.round, self.opened],
             "stopSeconds": self.stop_seconds,
+            "endings": self.endings,
             "round": current.number,
             # Before the world: who has finished has reported its world, with this heartbeat or an earlier one.
             "phase": current.phase,

@@ -59,7 +59,8 @@ class Printer:
         if self.lock.acquire(timeout=1):
             try:
                 # Names of files and variables need not be text.
-                self.write(f"[deepspeed-operator] {text}\n".encode("utf-8", "replace"), None)
+                lines = "".join(f"[deepspeed-operator] {line}\n" for line in text.split("\n"))
+                self.write(lines.encode("utf-8", "replace"), None)
             finally:
                 self.lock.release()
 

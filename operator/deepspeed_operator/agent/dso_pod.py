@@ -72,7 +72,7 @@ class Pod:
     def begin(self, number: int, stop_seconds: float) -> None:
         """Nothing of the round before is left in this pod, which took so many seconds: wait for this one."""
         self.phase = "Waiting"
-        self.member.begin(number, stop_seconds)
+        self.member.begin(number, stop_seconds, self.round.endings)
         self.round = self._round()
 
     @property
@@ -162,6 +162,21 @@ class Pod:
             "checkpoint": self.checkpoints.summary() if self.checkpoints else None,
         }
 
+    def end(self, cause: Cause | None) -> None:
+        """Nothing of the pod's processes is left, and the hub and the operator are told how they ended."""
+        if self.warm:
+            self.warm.end()
+        self.round.end()
+        self.write_message(cause)
+        if cause and self.round.endings:
+            self.member.tell_endings(self.round.endings)
+
+    def tell_endings(self, cause: Cause | None) -> None:
+        """Rank 0's agent, which has heard of all pods how their ranks ended, says so."""
+        if self.hub and self.hub.last_endings:
+            self.printer.say(self.hub.last_endings.table())
+            self.write_message(cause)
+
     def write_message(self, cause: Cause | None) -> None:
         """Write the termination message; a cause of None is success."""
         transport, measured = self.transport(), self.round.hook.measured()
@@ -175,6 +190,9 @@ class Pod:
             more["transport"] = brief(transport)
         if measured:
             more["measured"] = measured
+        endings = self.hub.last_endings if self.hub else None
+        if endings:
+            more["ranks"] = endings.brief()
         clocks = self.hub.clocks.apart if self.hub else self.member.clocks
         if clocks:
             more["clocks"] = clocks

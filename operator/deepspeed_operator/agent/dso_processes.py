@@ -6,12 +6,14 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any, Iterator
 
 from dso_cause import finding_of, launcher_code, unwritable
 from dso_launch import LaunchDocument
 from dso_output import Output, Stream
 from dso_ranks import ProcessSpec, first_words
+from dso_stuck import state
 from dso_words import legible, rank_of
 
 if TYPE_CHECKING:
@@ -46,11 +48,13 @@ class Forked:
 
 
 class Child:
-    __slots__ = ("code", "process", "spec", "stream")
+    __slots__ = ("code", "ended", "process", "spec", "stopped", "stream")
 
     def __init__(self, spec: ProcessSpec, process: subprocess.Popen[bytes] | Forked, stream: Stream) -> None:
         self.spec, self.process, self.stream = spec, process, stream
         self.code: int | None = None
+        self.ended: float | None = None  # when
+        self.stopped = False  # it ran when it was told to end
 
 
 class Processes:
@@ -97,6 +101,7 @@ class Processes:
         for child in self.children:
             if child.process.pid == pid and child.code is None:  # an orphan may get the number of a rank that has ended
                 child.code = child.process.returncode = code
+                child.ended = time.monotonic()
                 return child
         return None
 
@@ -114,6 +119,12 @@ class Processes:
             except OSError:
                 continue
             yield child.process.pid
+
+    def stop(self) -> None:
+        """Tell all that run to end."""
+        for child in self.children:
+            child.stopped = child.code is None and state(child.process.pid) not in ("", "Z")
+        self.signal(signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         for group in self.groups():

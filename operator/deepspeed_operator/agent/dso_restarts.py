@@ -37,8 +37,8 @@ class Restarts:
         self.decided_at, self.begins_at = now, now + self.pause
         self.detect_seconds, self.slowest_stop = detect, 0.0
 
-    def opened(self, number: int, now: float) -> None:
-        """This round has opened."""
+    def opened(self, number: int, now: float, endings: str) -> None:
+        """This round has opened; `endings`: how the ranks of the one before ended, in lines."""
         if not (self.pending and self.pending.record and self.pending_cause):
             return  # the attempt's first round
         cause = self.pending_cause
@@ -51,6 +51,7 @@ class Restarts:
         self.story = (
             f"round {number} begins: {failure(cause)}; {self.pending.words}; {times}{waited}, barrier {others:.1f} s"
         )
+        self.story = f"{endings}\n{self.story}" if endings else self.story
         self.pending = self.pending_cause = None
 
     def snapshot(self, stepped: bool | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from dso_cause import ending
+from dso_endings import endings_of
 from dso_hookdir import HookDirectory
 from dso_launch import Cause, LaunchDocument
 from dso_output import Output, Printer, Tap
@@ -58,6 +59,7 @@ class Round:
         self.progress_input.install(self.specs, callback)
         self.processes = self._processes()
         self.forked = False  # from a warm interpreter
+        self.endings: dict[str, Any] | None = None  # dso_endings.endings_of, once it has ended
         self.reported: bool | None = None  # by the hook: whether an engine has made a step; None without one
         # How it ends here. The log of the first process that failed, or left, is what the termination message shows.
         self.first: Child | None = None
@@ -158,6 +160,7 @@ class Round:
     def end(self) -> None:
         """Nothing that a rank left behind outlives its round, but its files until `clear`."""
         self.processes.end()
+        self.endings = endings_of(self.processes, self.number, time.monotonic())
 
     def clear(self) -> None:
         self.watch.end()

@@ -17,6 +17,8 @@ from deepspeed_operator.api.restarts import MAX_NODES, BlamedNode, RecentRestart
 from deepspeed_operator.api.transport import Transport
 
 MAX_FINDINGS = 50
+MAX_ENDINGS = 10
+MAX_ENDING = 512
 
 
 class State(StrEnum):
@@ -179,6 +181,20 @@ class Workers(ApiModel):
     failed: int = Field(default=0, description="Pods that ended otherwise.")
 
 
+class FailedRanks(ApiModel):
+    """How the ranks ended, where some had failed by themselves."""
+
+    failed: int = Field(description="How many had failed by themselves when the others were stopped.")
+    stopped: int = Field(description="How many ran until they were stopped.")
+    exited: int = Field(description="How many had ended with exit code 0.")
+    first: Annotated[list[Annotated[str, Field(max_length=MAX_ENDING)]], Atomic()] = Field(
+        max_length=MAX_ENDINGS,
+        description="Of those that failed the first ones, in the order of time. "
+        "Example: rank 3 in pod pretrain-1-1 was killed by signal 6 (SIGABRT), 0.4 s later. "
+        "The log of rank 0's pod has more of them, each with its own words.",
+    )
+
+
 class Failure(ApiModel):
     """The first cause of a failed run."""
 
@@ -190,6 +206,9 @@ class Failure(ApiModel):
     signal: int | None = Field(default=None, description="Signal that killed the rank or container.")
     message: Annotated[str, legible(MAX_MESSAGE)] = Field(
         max_length=MAX_MESSAGE, description="The cause in words, then the last lines of the log."
+    )
+    ranks: FailedRanks | None = Field(
+        default=None, description="How all ranks ended. Absent where rank 0's agent could not tell."
     )
 
 

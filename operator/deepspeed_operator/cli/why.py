@@ -36,6 +36,10 @@ def story(job: JobView, events: list[dict[str, Any]]) -> Iterator[str]:
     if timeline:
         yield ""
     yield from (f"  {at}  {words}" for at, words in timeline)
+    ranks: Mapping[str, Any] = job.failure.get("ranks") or {}
+    if ranks:
+        yield ""
+        yield from _endings(ranks)
     _, _, log = str(job.failure.get("message", "")).partition("\n")
     if log.strip():
         yield ""
@@ -63,6 +67,15 @@ def _moments(job: JobView, events: list[dict[str, Any]]) -> Iterator[tuple[str, 
         words, at = event.get("message", ""), event.get("lastTimestamp") or event.get("firstTimestamp")
         if at and event.get("type") == "Warning" and not any(end and words.startswith(end) for end in ends):
             yield at, f"{event.get('reason', '')}: {words.splitlines()[0] if words else ''}"
+
+
+def _endings(ranks: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how the ranks ended, as status.failure.ranks has it."""
+    counts = [(ranks["failed"], "failed"), (ranks["stopped"], "stopped"), (ranks["exited"], "ended with exit code 0")]
+    yield f"How the ranks ended: {', '.join(f'{count} {words}' for count, words in counts if count)}"
+    yield from (f"  {each}" for each in ranks["first"])
+    if ranks["failed"] > len(ranks["first"]):
+        yield f"  and {ranks['failed'] - len(ranks['first'])} more"
 
 
 def _who(failure: Mapping[str, Any]) -> str:

@@ -31,7 +31,9 @@ def test_exit_code_7_ends_every_pod_with_the_same_cause(gang: Make, failing: int
     ended = made.run()
     assert time.monotonic() - begun < 5
     assert [each.code for each in ended] == [7, 7, 7]
-    assert ended[0].cause == ended[1].cause == ended[2].cause
+    first = ended[0].cause
+    assert first.pop("ranks")["first"] == [[failing, failing, 7, None, 0]]
+    assert first == ended[1].cause == ended[2].cause
     assert ended[0].cause == {
         "protocol": 3,
         "reason": "RankFailed",
@@ -95,8 +97,8 @@ def test_a_module_that_is_not_there_is_named(gang: Make) -> None:
 def test_kill_9_of_a_rank_is_reported_as_a_signal(gang: Make) -> None:
     ended = gang(nodes=2, script=when_rank(1, "os.kill(os.getpid(), 9)")).run()
     assert [each.code for each in ended] == [137, 137]
-    assert ended[0].cause == ended[1].cause
-    cause = ended[0].cause
+    cause = ended[1].cause
+    assert ended[0].cause.items() >= cause.items()
     assert (cause["signal"], cause["exitCode"], cause["rank"]) == (9, None, 1)
     # Nothing tells who has killed it: the container's memory was enough, the node's may not have been.
     assert (cause["reason"], cause["signature"], cause["candidates"]) == ("RankFailed", "", ["HostOutOfMemory"])

@@ -36,7 +36,20 @@ def tell(gang: Any, index: int, number: int, phase: str, now: float, **more: Any
         "fenced": False,
     }
     news = dict.fromkeys(
-        ("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks", "ahead", "record", "parted")
+        (
+            "cause",
+            "ago",
+            "left",
+            "stepped",
+            "stuck",
+            "transport",
+            "world",
+            "ranks",
+            "ahead",
+            "endings",
+            "record",
+            "parted",
+        )
     )
     body: dict[str, Any] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "index": index, **pod, **news}
     body |= {"round": number, "phase": phase, "knows": [number, number], "stopSeconds": 0.5, **more}

@@ -147,7 +147,9 @@ def heartbeat(index: int, phase: str = "Waiting", **more: Any) -> dict[str, Any]
         "fenced": False,
     }
     attempt: dict[str, Any] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "index": index, **pod}
-    news = dict.fromkeys(("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks", "ahead"))
+    news = dict.fromkeys(
+        ("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks", "ahead", "endings")
+    )
     known = [1, 0 if phase == "Waiting" else 1]
     return {**attempt, "round": 1, "phase": phase, "knows": known, "stopSeconds": 0.0, **news, **more}
 

@@ -117,7 +117,7 @@ def test_a_report_that_no_agent_makes_is_not_taken(gang: Make, report: Any) -> N
         "phase": "Waiting",
         "wait": False,
     }
-    news = ("cause", "ago", "left", "stepped", "stuck", "world", "ranks", "ahead")
+    news = ("cause", "ago", "left", "stepped", "stuck", "world", "ranks", "ahead", "endings")
     heartbeat |= {**pod, **dict.fromkeys(news), "transport": report}
     connection = http.client.HTTPConnection(made.hosts[0], made.port, timeout=3)
     authorization = {"Authorization": f"Bearer {TOKEN}"}

@@ -116,7 +116,18 @@ def test_the_story_is_told_in_the_order_of_time_and_each_thing_once() -> None:
             {**first, "reason": "Segfault", "message": "rank 0 got signal 11"},
             {**first, "number": 2, "startTime": "T4", "runningTime": "T5", "endTime": "T6", "message": "rank 1 failed"},
         ],
-        "failure": {"rank": 1, "pod": "pretrain-2-1", "node": "b", "message": "rank 1 failed\nTraceback\nValueError"},
+        "failure": {
+            "rank": 1,
+            "pod": "pretrain-2-1",
+            "node": "b",
+            "message": "rank 1 failed\nTraceback\nValueError",
+            "ranks": {
+                "failed": 12,
+                "stopped": 3,
+                "exited": 0,
+                "first": ["rank 1 failed", "rank 0 failed, 0.4 s later"],
+            },
+        },
     }
     events = [
         {
@@ -140,6 +151,11 @@ def test_the_story_is_told_in_the_order_of_time_and_each_thing_once() -> None:
         "  T4  PodsRefused: quota",
         "  T5  attempt 2: all ranks run",
         "  T6  attempt 2 Failed: rank 1 failed",
+        "",
+        "How the ranks ended: 12 failed, 3 stopped",
+        "  rank 1 failed",
+        "  rank 0 failed, 0.4 s later",
+        "  and 10 more",
         "",
         "The last lines of rank 1 in pod pretrain-2-1 on node b:",
         "  Traceback",

@@ -1,15 +1,16 @@
 """How an attempt has ended: classified once, over all of its pods."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.status import Failure
+from deepspeed_operator.api.status import FailedRanks, Failure
 from deepspeed_operator.job.failure_rules import FailureCause
 from deepspeed_operator.reconcile.failure.first_failure import failed_since, first_failure, gone_pods, of_a_stuck_pod
 from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
-from deepspeed_operator.reconcile.observe.messages import agent_message
+from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message, how
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
 
@@ -89,8 +90,22 @@ def end_before_suspension(gang: Gang) -> AttemptEnd | None:
 
 def _failed(gang: Gang, failure: Failure) -> Failed:
     """Add the words of the rank that failed, which are in the messages of all pods that tell of it."""
-    said = (each for each in last_messages(gang) if (each.reason, each.rank) == (failure.reason, failure.rank))
+    said = [each for each in last_messages(gang) if (each.reason, each.rank) == (failure.reason, failure.rank)]
+    failure = failure.model_copy(update={"ranks": _failed_ranks(gang, said)})
     return Failed(failure, max((each.signature for each in said), key=len, default=""))  # one may have been cut
+
+
+def _failed_ranks(gang: Gang, said: Sequence[AgentMessage]) -> FailedRanks | None:
+    """Return how all ranks ended, in the words of the agent that knows."""
+    told = next((each.ranks for each in said if each.ranks is not None), None)
+    if told is None:
+        return None
+    words: list[str] = []
+    for rank, index, exit_code, signal, after in told.first:
+        who = "the program" if rank is None else f"rank {rank}"
+        later = f", {after:.1f} s later" if words else ""
+        words.append(f"{who} in pod {gang.name_of(index)} {how(exit_code, signal)}{later}")
+    return FailedRanks(failed=told.failed, stopped=told.stopped, exited=told.left, first=words)
 
 
 def _succeeded(gang: Gang) -> Succeeded:

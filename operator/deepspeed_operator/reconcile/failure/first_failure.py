@@ -82,7 +82,7 @@ def gone_pods(gang: Gang) -> Failure:
 
 def _clocks(gang: Gang) -> Mapping[int, float]:
     """Return how many seconds the clocks of nodes are ahead of most, by the index of the pod there."""
-    return next((said.clocks for said in last_messages(gang) if said.clocks), {})
+    return next((said.clocks for said in last_messages(gang) if said.clocks), dict[int, float]())
 
 
 def _ended(pods: tuple[PodView, ...], clocks: Mapping[int, float]) -> dict[str, datetime]:

@@ -11,6 +11,7 @@ from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.reconcile.observe.checkpoints import ToldCheckpoint
 from deepspeed_operator.reconcile.observe.clocks import ToldClocks
+from deepspeed_operator.reconcile.observe.endings import ToldEndings
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.rounds import ToldRounds
 
@@ -43,6 +44,7 @@ class AgentMessage(ApiModel):
     rounds: ToldRounds = None
     checkpoint: ToldCheckpoint = None
     saved_at_end: str = Field(default="", max_length=MAX_SAVED)  # whether its ranks saved once they were told to end
+    ranks: ToldEndings = None
     clocks: ToldClocks = Field(default={})
     stepped: bool | None = None  # whether a rank took an optimizer step in the round that ended
     tail: str = ""

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from deepspeed_operator.api.status import State
 from deepspeed_operator.reconcile.failure.attempt_end import (
     SETTLE,
@@ -12,6 +14,7 @@ from deepspeed_operator.reconcile.failure.attempt_end import (
     end_before_suspension,
 )
 from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.messages import agent_message
 from deepspeed_operator.reconcile.observe.observed import Observed
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 
@@ -84,3 +87,27 @@ def test_success_that_was_there_before_a_suspension_counts() -> None:
     simulation.end(0, 0, agent_says(0, None, None, "Completed"))
     simulation.end(1, 143, agent_says(1, None, None, "Terminated"))
     assert end_before_suspension(gang_of(simulation)) == Succeeded(simulation.now)
+
+
+def test_how_the_other_ranks_ended_is_told_by_rank_0s_agent() -> None:
+    simulation = Simulation(job()).train()
+    told = {"failed": 12, "stopped": 3, "left": 1, "first": [[1, 1, 1, None, 0], [0, 0, None, 6, 0.4]]}
+    simulation.end(1, 1, agent_says(1, 1, 1))
+    simulation.end(0, 1, agent_says(1, 1, 1, ranks=told))
+    simulation.settle()
+    failure = simulation.job.status.failure
+    assert failure is not None
+    assert failure.ranks is not None
+    assert (failure.ranks.failed, failure.ranks.stopped, failure.ranks.exited) == (12, 3, 1)
+    assert failure.ranks.first == [
+        "rank 1 in pod pretrain-1-1 exited with code 1",
+        "rank 0 in pod pretrain-1-0 was killed by signal 6 (SIGABRT), 0.4 s later",
+    ]
+
+
+@pytest.mark.parametrize("first", [[[0, 0, 1, None, -1]], [[0, 0, 1]], [[1, 1, 1, None, 0.0]] * 11, "x"])
+def test_what_no_agent_tells_of_ranks_is_left_and_the_rest_is_read(first: object) -> None:
+    told = {"failed": 1, "stopped": 3, "left": 1, "first": first}
+    message = agent_message(agent_says(1, 1, 1, ranks=told))
+    assert message is not None
+    assert (message.rank, message.ranks) == (1, None)
