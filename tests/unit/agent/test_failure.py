@@ -34,7 +34,7 @@ def test_exit_code_7_ends_every_pod_with_the_same_cause(gang: Make, failing: int
     first = ended[0].cause
     assert first.pop("ranks")["first"] == [[failing, failing, 7, None, 0]]
     assert first == ended[1].cause == ended[2].cause
-    assert ended[0].cause == {
+    assert first == {
         "protocol": 3,
         "reason": "RankFailed",
         "rank": failing,
