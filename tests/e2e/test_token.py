@@ -35,7 +35,8 @@ def test_who_only_knows_the_uid_cannot_end_a_run(
         "protocol": 3, "uid": uid, "attempt": 1, "round": 1, "index": 1, "pod": "watched-1-1", "podUid": second,
         "node": "n", "phase": "Stopping", "cause": cause, "ago": None, "left": None, "addresses": [], "wait": False,
         "knows": [1, 1], "stopSeconds": 0.0, "stepped": None, "stuck": None, "transport": None, "world": None,
-        "ranks": None, "ahead": None, "endings": None, "replacement": 0, "fenced": False,
+        "ranks": None, "ahead": None, "endings": None, "replacement": 0, "fenced": False, "pace": None, "hang": 0,
+        "evidence": None,
     }  # fmt: skip
 
     def call(method: str, path: str, body: str, token: str = "") -> tuple[int, Any]:

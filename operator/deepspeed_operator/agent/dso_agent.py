@@ -191,9 +191,8 @@ class Agent:
     def look(self) -> None:
         """At what the ranks have reported of their worlds and engines, and whether they make steps."""
         current, told = self.member.current, self.member.current.stepped
-        world = self.round.look()
-        if world is not None:
-            current.world = world
+        current.take_world(self.round.look())
+        self.pod.look_at_hang()
         current.stepped = self.round.stepped
         if self.pod.warm and self.pod.phase == "Running":
             self.round.warm_up(self.pod.warm)

@@ -14,6 +14,7 @@ from dso_address import MOST, canonical, name_addresses, owners
 from dso_checkpoint import Checkpoints
 from dso_clocks import Clocks
 from dso_endings import Endings
+from dso_hang import Hang, HangDetector
 from dso_hubround import HubRound
 from dso_launch import PROTOCOL, Cause, LaunchDocument
 from dso_lost import LostPods
@@ -46,6 +47,7 @@ class Hub:
         self.peers: dict[int, Peer] = {}
         self.round = HubRound(launch, launch.round, self.name_peers)
         self.restarts = Restarts(launch)
+        self.hangs = HangDetector(launch.hang)
         self.lost = LostPods(launch)
         self.clocks = Clocks()
         self.endings = Endings()
@@ -67,9 +69,9 @@ class Hub:
         """Whether a round has opened: from then on the gang is complete."""
         return self.round.opened or self.round.number > self.launch.round
 
-    def stage(self) -> tuple[int, bool, bool, bool]:
+    def stage(self) -> tuple[int, bool, bool, bool, int]:
         """What members are told at once when it changes."""
-        return self.round.number, self.round.opened, self.decided, self.round.asks
+        return self.round.number, self.round.opened, self.decided, self.round.asks, self.hangs.number
 
     def missing(self) -> list[int]:
         return [index for index in range(self.launch.nodes) if index not in self.peers]
@@ -101,6 +103,7 @@ class Hub:
         if body["round"] == self.round.number:
             self.restarts.slowest_stop = max(self.restarts.slowest_stop, body["stopSeconds"])
             self.round.take(index, body, now)
+            self.hangs.take(index, body["pace"], body["hang"], body["evidence"])
         elif body["stuck"] and not (self.round.opened or self.decided):
             self._give_up(body["stuck"])
         self._advance(now)
@@ -178,6 +181,7 @@ class Hub:
             "rounds": self.restarts.summary(),
             "stepped": self.round.stepped,
             "asks": self.round.asks,
+            "hang": self.hangs.number,
             "resumeFrom": self.checkpoints.resume_from if self.checkpoints else "",
             "registered": len(self.peers),
             "node": self.launch.node,
@@ -214,6 +218,8 @@ class Hub:
             return True
         if self.round.asks and body["round"] == self.round.number and body["ranks"] is None:
             return True
+        if body["hang"] != self.hangs.number and body["round"] == self.round.number:
+            return True
         number, opened = self.round.number, self.round.opened
         latest = number if opened else number - 1 if self.has_opened else 0
         return self.decided or body["knows"] != [number, latest]
@@ -241,6 +247,8 @@ class Hub:
                 self.cause = self._peers_missing()
         elif now > self.deadline:
             self.round.conclude(self._peers_missing())
+        if self.round.opened and not (self.round.cause or self.round.suspect):
+            self._check_hang(now)
         self._advance(now)
 
     def _advance(self, now: float) -> None:
@@ -298,7 +306,31 @@ class Hub:
         self.restarts.decide(cause, verdict, now, detect, random.uniform(-1, 1))
         if verdict.replaces:
             self.lost.lose(index, self.peers.pop(index), cause, now)
+        self.hangs.begin()
         self.round = HubRound(self.launch, ended.number + 1, self.name_peers)
+
+    def _check_hang(self, now: float) -> None:
+        ended = self.round.left
+        left = "" if ended is None else "a program" if ended["rank"] is None else f"rank {ended['rank']}"
+        hang = self.hangs.check(now, [index for index in self.peers if index not in self.round.done], left)
+        if hang and hang.restarts:
+            self.round.conclude(self._cause_of(hang))
+
+    def _cause_of(self, hang: Hang) -> Cause:
+        """It names nobody where it is not certain who is behind: no node is blamed then."""
+        peer = self.peers[hang.pod] if hang.pod is not None else None
+        pod, node = (peer.pod, peer.node) if peer else (None, None)
+        cause = self.launch.cause("Hang", hang.words, rank=hang.rank)
+        return {**cause, "index": hang.pod, "pod": pod, "node": node}
+
+    def hang(self) -> dict[str, Any] | None:
+        """docs/agent-protocol.md lists it; None while steps go on."""
+        hang = self.hangs.hang
+        if hang is None:
+            return None
+        known = self._cause_of(hang)
+        told = {"words": known["signature"], "learned": hang.stall.limit.learned}
+        return {**told, **{name: known[name] for name in ("rank", "pod", "node")}}
 
     def _give_up(self, stuck: str) -> None:
         """A process of the round before does not end: no other round can open, and the attempt ends as that one did."""

@@ -81,6 +81,9 @@ class LaunchDocument:
         self.checkpoint_declared: bool = checkpoint["declared"]  # by the job: its output says no better
         self.repair_latest: bool = checkpoint["repairLatest"]
         self.run_began: int = checkpoint["since"]  # seconds since 1970
+        # After how many seconds without a step the ranks hang, as far as that is given, and whether they start again
+        # after a limit that was learned, too: dso_hang.py.
+        self.hang: dict[str, Any] = document["hang"]
         # Whether the first steps are measured, for a plan to be corrected by.
         self.measure: bool = document["measure"]
         entries: list[tuple[str, str]] = re.findall(r"^\s*([^\s#]\S*)\s+slots=(\d+)", hostfile, re.MULTILINE)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from dso_address import own_addresses
 from dso_clocks import EXACT_SECONDS
 from dso_http import post
 from dso_launch import PROTOCOL, Cause, LaunchDocument
+
+if TYPE_CHECKING:
+    from dso_round import Round
 
 RETRY_SECONDS = 0.5
 INSIST_SECONDS = 5.0
@@ -37,6 +40,12 @@ class RoundReport:
         self.transport: dict[str, Any] | None = None  # until the hub has it
         self.world: dict[str, Any] | None = None  # likewise
         self.ranks: list[dict[str, Any]] | None = None  # what its ranks printed last, once the hub has asked
+        self.hang = 0  # which evidence of a hang the hub has asked for; 0: none
+        self.evidence: list[dict[str, Any]] | None = None  # where its ranks stand, until the hub has it
+
+    def take_world(self, world: dict[str, Any] | None) -> None:
+        """Goes with the next heartbeat; None is no news."""
+        self.world = self.world if world is None else world
 
     def take(self, phase: str, failure: Cause | None) -> None:
         self.phase, self.failure = phase, failure or self.failure
@@ -61,6 +70,7 @@ class Member(threading.Thread):
         # What goes to the hub.
         self.current = RoundReport(launch.round)
         self.describe: Callable[[], list[dict[str, Any]]] = list  # what its ranks printed last: dso_late.ranks_now
+        self.current_round: Callable[[], Round | None] = lambda: None  # whose ranks it asks for their pace
         self.stop_seconds = 0.0  # that it took to end the round before
         self.endings: dict[str, Any] | None = None  # how the ranks of the round before ended, until the hub has it
         self.own_addresses = own_addresses()
@@ -145,6 +155,8 @@ class Member(threading.Thread):
                     self.endings = None
                 if current.world is heartbeat["world"]:
                     current.world = None
+                if current.evidence is heartbeat["evidence"]:
+                    current.evidence = None
             else:
                 self._refuse(answer)
         except socket.gaierror as error:
@@ -193,6 +205,10 @@ class Member(threading.Thread):
         current = self.current
         if answer["asks"] and current.ranks is None and answer["round"] == current.number:
             current.ranks = self.describe()
+        if answer["round"] == current.number and answer["hang"] != current.hang:
+            current.hang = answer["hang"]
+            if current.hang:
+                threading.Thread(target=self._inspect, args=(current,), name="evidence", daemon=True).start()
         self.wake()
 
     def _compare_clocks(self, hubs: float, trip: float) -> None:
@@ -200,13 +216,20 @@ class Member(threading.Thread):
         if trip <= EXACT_SECONDS:
             self.ahead = time.time() - trip / 2 - hubs
 
+    def _inspect(self, current: RoundReport) -> None:
+        number, ranks = current.hang, self.current_round()
+        found = ranks.inspect() if ranks else []
+        if current.hang == number:
+            current.evidence = found
+            self._insist()
+
     def _refuse(self, answer: dict[str, Any]) -> None:
         text = f"rank 0's agent at {self.launch.hosts[0]} refused this pod: {answer['refused']}"
         self.trouble, self.refused = ("PeersMissing", text), True
         self.wake()
 
     def _heartbeat(self, current: RoundReport, wait: bool) -> dict[str, Any]:
-        launch = self.launch
+        launch, ranks = self.launch, self.current_round()
         return {
             "protocol": PROTOCOL,
             "uid": launch.uid,
@@ -236,6 +259,9 @@ class Member(threading.Thread):
             "transport": current.transport,
             "world": current.world,
             "ranks": current.ranks,
+            "pace": ranks.look_at_pace() if ranks and current.phase == "Running" else None,
+            "hang": current.hang,
+            "evidence": current.evidence,
         }
 
 

@@ -42,6 +42,8 @@ class Pod:
         self.callback = self._callback() if launch.index == 0 else None
         self.round = self._round()
         self.member.describe = lambda: ranks_now(self.round.processes.children)
+        self.member.current_round = lambda: self.round
+        self.hang: dict[str, Any] | None = None  # as the log has told it
         self.probe: Probe | None = None
         self.phase = "Waiting"
         self.bandwidth: int | None = None  # bytes a second, where a preflight has measured it
@@ -127,6 +129,14 @@ class Pod:
             pods.append(self.warm.server.process.pid)
         return descendants(without=pods)
 
+    def look_at_hang(self) -> None:
+        """Rank 0's log tells when the ranks hang, and when they go on."""
+        before, self.hang = self.hang, self.hub.hang() if self.hub else None
+        if self.hang and not before:
+            self.printer.say(f"the ranks hang: {self.hang['words']}")
+        elif before and not self.hang and self.phase == "Running":
+            self.printer.say("steps go on")
+
     def transport(self) -> dict[str, Any] | None:
         """How the gang's ranks are connected; only the hub knows it."""
         if not self.hub:
@@ -155,6 +165,7 @@ class Pod:
             "ranks": self.round.processes.states(),
             "rankSteps": [each.state(now) for each in self.round.records.ranks()],
             "progress": self.round.progress.state(now),
+            "hang": hub.hang() if hub else None,
             "transport": self.transport(),
             "measured": self.round.hook.measured(),
             "stuck": self.stuck,

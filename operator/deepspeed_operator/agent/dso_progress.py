@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any, Callable, Mapping
 
+from dso_pace import ToldSteps
 from dso_progresslines import BAR, LIGHTNING, LOG, LONGEST, TRAINER, Bars, Statement, of_part, statements
 from dso_progressranks import RankProgress
 
@@ -134,6 +135,13 @@ class Progress:
                 "tokensPerSecond": rounded(known.get("tokens")),
                 "stepSeconds": window,
             }
+
+    def told_steps(self) -> ToldSteps:
+        """What sources beside the engines have told of steps."""
+        with self.lock:
+            tracks = [track for source, track in self.tracks.items() if source != ENGINE and track.step is not None]
+            complete = any(track.total and (track.step or 0) >= track.total for track in tracks)
+            return ToldSteps(max((track.at for track in tracks), default=None), complete)
 
     def _last(self, track: Track) -> tuple[float, int | None]:
         """When the track's last step was seen, and which: the engine tells each at once, and may be a little ahead."""

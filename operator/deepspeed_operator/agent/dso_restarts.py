@@ -94,5 +94,6 @@ class Restarts:
 def failure(cause: Cause) -> str:
     """Who failed and how, in words."""
     if cause["exitCode"] is None and cause["signal"] is None:
-        return f"{cause['reason']} in pod {cause['pod']}: {cause['signature']}"
+        where = f" in pod {cause['pod']}" if cause["pod"] else ""
+        return f"{cause['reason']}{where}: {cause['signature']}"
     return ending(cause, f" in pod {cause['pod']}")

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from dso_cause import ending
 from dso_endings import endings_of
+from dso_evidence import gather
 from dso_hookdir import HookDirectory
 from dso_launch import Cause, LaunchDocument
 from dso_output import Output, Printer, Tap
+from dso_pace import Pace
 from dso_processes import Child, Processes
 from dso_progress import Progress
 from dso_progressinput import CallbackService, ProgressInput
@@ -57,7 +59,9 @@ class Round:
         self.progress = Progress(self.records.ranks)
         self.progress_input = ProgressInput(launch, self.hook.directory)
         self.progress_input.install(self.specs, callback)
+        self.pace = Pace()
         self.processes = self._processes()
+        self.started = 0.0  # when its ranks were
         self.forked = False  # from a warm interpreter
         self.endings: dict[str, Any] | None = None  # dso_endings.endings_of, once it has ended
         self.reported: bool | None = None  # by the hook: whether an engine has made a step; None without one
@@ -85,6 +89,7 @@ class Round:
         if self.processes.children:
             self.processes.end()
             self.processes = self._processes()
+        self.started = time.monotonic()
         self.forked = warm is not None and self.processes.fork(processes, warm)
         if not self.forked:
             self.processes.start(processes)
@@ -137,6 +142,19 @@ class Round:
         elif any(engine.get("optimizer") for engine in pod["engines"]):
             self.reported = False
         return pod
+
+    def look_at_pace(self) -> dict[str, Any] | None:
+        """How long the ranks of this pod have been where they are; None where none runs."""
+        living = [child.spec.rank for child in self.processes.children if child.code is None]
+        if not living:
+            return None
+        alive = None if self.launch.launcher != "Ranks" else [rank for rank in living if rank is not None]
+        now = time.monotonic()
+        return self.pace.take(self.records.ranks(), alive, self.progress.told_steps(), self.started, now)
+
+    def inspect(self) -> list[dict[str, Any]]:
+        """Where each rank of this pod stands, which goes to the log, too."""
+        return gather(self.hook.directory, self.records.ranks(), self.processes.children, self.printer.say)
 
     def _look_at_progress(self) -> None:
         """At all that tells of it, but for whole lines of output, which come by themselves."""

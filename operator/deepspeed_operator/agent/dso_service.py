@@ -17,7 +17,7 @@ class Service:
     def __init__(self, pod: Pod) -> None:
         self.pod, self.hub = pod, pod.hub
         self.hold, self.token = pod.launch.hold, pod.launch.token
-        self.stage: tuple[int, bool, bool, bool] | None = None  # of the hub, as it was last seen
+        self.stage: tuple[int, bool, bool, bool, int] | None = None  # of the hub, as it was last seen
 
     def probed(self) -> Answer:
         phase = self.pod.phase

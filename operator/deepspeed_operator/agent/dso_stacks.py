@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import time
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 from dso_descendants import descendants
 from dso_launch import WORKSPACE
@@ -22,6 +22,7 @@ WITHIN_SECONDS = 2.0
 QUIET_SECONDS = 0.05
 MOST_BYTES = 32768
 MOST_CHILDREN = 8
+STOPPED = ("T", "t")  # by a signal or a debugger: it answers nothing
 
 
 def main() -> int:
@@ -33,22 +34,32 @@ def main() -> int:
 def of_this_pod() -> Iterator[dict[str, Any]]:
     """Yields of each rank its number, its process, what the kernel says of it, and its stacks; "" where it has none."""
     places = {tempfile.gettempdir(), WORKSPACE, "/dev/shm"}
-    files = [name for each in places for name in glob.glob(os.path.join(each, "deepspeed-operator-*", "stacks-*-*"))]
-    ranks = sorted((int(rank), int(pid), name) for name in files for _, rank, pid in [name.rsplit("-", 2)])
-    for rank, pid, file in ranks:
-        if state(pid) not in ("", "Z"):
-            children = [child for child in descendants(root=pid) if handles(child)][:MOST_CHILDREN]
-            yield {
-                **process(pid, file),
-                "rank": rank,
-                "children": [process(child, file) for child in children],
-            }
+    for rank, pid, file in files(os.path.join(glob.escape(each), "deepspeed-operator-*") for each in places):
+        if alive(pid):
+            below = children(pid)[:MOST_CHILDREN]
+            yield {**process(pid, file), "rank": rank, "children": [process(child, file) for child in below]}
+
+
+def files(directories: Iterable[str]) -> list[tuple[int, int, str]]:
+    """The rank, the process and the name of each file that a rank has for its stacks; directories may be patterns."""
+    names = [name for each in directories for name in glob.glob(os.path.join(each, "stacks-*-*"))]
+    return sorted((int(rank), int(pid), name) for name in names for _, rank, pid in [name.rsplit("-", 2)])
+
+
+def alive(pid: int) -> bool:
+    return state(pid) not in ("", "Z")
+
+
+def children(pid: int) -> list[int]:
+    """Of a rank, such as the workers of its data loader, those that can be asked."""
+    return [child for child in descendants(root=pid) if handles(child)]
 
 
 def process(pid: int, file: str) -> dict[str, Any]:
+    """`file`: where it writes its stacks; empty where it does not."""
     words = read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-    known = {"pid": pid, "state": state(pid), "place": place(pid), "command": words[:200]}
-    return {**known, "stacks": taken(pid, file)}
+    stacks = taken(pid, file) if file and state(pid) not in STOPPED else ""
+    return {"pid": pid, "state": state(pid), "place": place(pid), "command": words[:200], "stacks": stacks}
 
 
 def taken(pid: int, file: str) -> str:

@@ -214,6 +214,16 @@ FAILED: Final[dict[Reason, Entry]] = {
         "since when the pods could start; the message says what held them up.",
         "Remove that, or raise the deadline; {again}.",
     ),
+    Reason.HANG: Entry(
+        Category.INFRASTRUCTURE,
+        "No rank of any pod made a step, ended its evaluation or completed a checkpoint within the limit of "
+        "`lifecycle`, or within the one that was learned (docs/hangs.md). The message says which rank is behind the "
+        "others, and where it stands. Under a learned limit it is a finding and an event while the ranks hang, unless "
+        "`lifecycle.hang` is Restart.",
+        "Look at the stacks of all ranks, which the logs of their pods have: at the line of the rank that is behind, "
+        "or, where all are in a collective, at the network and the GPUs. If they worked and need longer, raise the "
+        "limit; {again}.",
+    ),
     Reason.DEADLINE_EXCEEDED: Entry(
         Category.USER,
         "The ranks have run for `lifecycle.activeDeadlineSeconds`, over all attempts of the run (`status.run` counts "

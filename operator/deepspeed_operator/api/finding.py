@@ -148,6 +148,7 @@ class Code(StrEnum):
     LAUNCHER_GRACE = "launcher-grace"
     IDLE_RULE = "idle-rule"
     RESTARTED_FROM_ZERO = "restarted-from-zero"
+    HANG = "hang"
     CHECKPOINT_NOT_KEPT = "checkpoint-not-kept"
     UNSAFE_PATTERN = "unsafe-pattern"
 

@@ -36,6 +36,13 @@ class CleanPodPolicy(StrEnum):
     DELETE_ALL = "DeleteAll"
 
 
+class HangAction(StrEnum):
+    """What follows when no rank makes a step for longer than was learned."""
+
+    REPORT = "Report"
+    RESTART = "Restart"
+
+
 class Lifecycle(ApiModel):
     """Limits in time, and what is kept of a finished job."""
 
@@ -64,6 +71,38 @@ class Lifecycle(ApiModel):
         "of its attempts. Its pods then end as on suspend, with terminationGracePeriodSeconds of template to save, and "
         "nothing restarts them. Time in a queue, while pods start, suspended or between attempts does not count. "
         "Unset: no limit. Example: 86400",
+    )
+    progress_deadline_seconds: int | None = Field(
+        default=None,
+        ge=10,
+        le=604_800,
+        description="Seconds without an optimizer step of any rank after which the ranks hang, once they have made "
+        "their first: the agents show where each rank is, and the ranks start again as after any failure. Saving has "
+        "checkpointDeadlineSeconds; evaluating is judged by what it took before, and is never given less than this. "
+        "Unset: learned from the ranks' steps, five times the slowest and 300 at least; hang says what follows then. "
+        "Example: 900",
+    )
+    first_step_deadline_seconds: int | None = Field(
+        default=None,
+        ge=10,
+        le=604_800,
+        description="Seconds from the start of the ranks to their first optimizer step, after which they hang: also "
+        "at each restart, with the time to load a checkpoint. Only for programs that make steps with "
+        "deepspeed.initialize, or tell their own. Unset: no limit, as nobody knows how long a program prepares its "
+        "data. Example: 7200",
+    )
+    checkpoint_deadline_seconds: int | None = Field(
+        default=None,
+        ge=10,
+        le=604_800,
+        description="Seconds that saving may take before the ranks hang. Unset: learned, five times the slowest and "
+        "300 at least, once they have saved; hang says what follows then. Example: 3600",
+    )
+    hang: HangAction = Field(
+        default=HangAction.REPORT,
+        description="What follows when the ranks hang by a limit that was learned. Report, the default: a finding and "
+        "an event say which rank is behind and where, until steps go on. Restart: the ranks start again, as after any "
+        "failure. By a deadline that is set they always do.",
     )
     clean_pod_policy: CleanPodPolicy = Field(
         default=CleanPodPolicy.KEEP_FINISHED,

@@ -81,6 +81,7 @@ class Reason(StrEnum):
     POD_FAILED = "PodFailed"
     STARTUP_DEADLINE_EXCEEDED = "StartupDeadlineExceeded"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    HANG = "Hang"
 
     FITS = "Fits"
     PREDICTION_UNCERTAIN = "PredictionUncertain"

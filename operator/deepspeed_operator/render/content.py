@@ -8,6 +8,7 @@ from typing import Final, cast
 from deepspeed_operator.api.checkpoint import Checkpoint
 from deepspeed_operator.api.failure_policy import FENCE_SECONDS
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.lifecycle import HangAction, Lifecycle
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Launcher
 from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json
@@ -63,6 +64,7 @@ def launch_document(
         "fenceSeconds": FENCE_SECONDS,
         "failurePolicy": failure_policy(job, attempt),
         "checkpoint": _checkpoint(job),
+        "hang": _hang(spec.lifecycle or Lifecycle()),
     }
     return _written(document) + "\n"
 
@@ -86,6 +88,16 @@ def _checkpoint(job: DeepSpeedJob) -> Json:
         "declared": named is not None and named.declared,
         "repairLatest": (job.spec.checkpoint or Checkpoint()).repair_latest,
         "since": since,
+    }
+
+
+def _hang(lifecycle: Lifecycle) -> Json:
+    """After how many seconds ranks that make no step hang; null: as they have taught."""
+    return {
+        "restart": lifecycle.hang is HangAction.RESTART,
+        "firstStepSeconds": lifecycle.first_step_deadline_seconds,
+        "progressSeconds": lifecycle.progress_deadline_seconds,
+        "checkpointSeconds": lifecycle.checkpoint_deadline_seconds,
     }
 
 

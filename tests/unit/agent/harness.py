@@ -55,6 +55,11 @@ def rule(**fields: Any) -> dict[str, Any]:
     return {**conditions, "action": "Restart", "unlessSaved": False, "budget": "user", "inPlace": True, **fields}
 
 
+def hang(**fields: Any) -> dict[str, Any]:
+    """After how long ranks hang: as a job has it that says nothing of it, but for these fields."""
+    return {"restart": False, "firstStepSeconds": None, "progressSeconds": None, "checkpointSeconds": None, **fields}
+
+
 def document(**fields: Any) -> dict[str, Any]:
     """A launch document, with these fields."""
     return {
@@ -85,6 +90,7 @@ def document(**fields: Any) -> dict[str, Any]:
         "fenceSeconds": 20,
         "failurePolicy": failure_policy(restartInPlace=False),
         "checkpoint": {"path": None, "declared": False, "repairLatest": True, "since": 0},
+        "hang": hang(),
         **fields,
     }
 

@@ -49,10 +49,20 @@ def tell(gang: Any, index: int, number: int, phase: str, now: float, **more: Any
             "endings",
             "record",
             "parted",
+            "pace",
+            "evidence",
         )
     )
     body: dict[str, Any] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "index": index, **pod, **news}
-    body |= {"round": number, "phase": phase, "knows": [number, number], "stopSeconds": 0.5, **more}
+    body |= {
+        "round": number,
+        "phase": phase,
+        "knows": [number, number],
+        "stopSeconds": 0.5,
+        "hang": 0,
+        "evidence": None,
+        **more,
+    }
     status, answer = gang.heartbeat(body, now)
     assert status == 200
     return answer

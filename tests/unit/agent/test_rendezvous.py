@@ -148,10 +148,20 @@ def heartbeat(index: int, phase: str = "Waiting", **more: Any) -> dict[str, Any]
     }
     attempt: dict[str, Any] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "index": index, **pod}
     news = dict.fromkeys(
-        ("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks", "ahead", "endings")
+        ("cause", "ago", "left", "stepped", "stuck", "transport", "world", "ranks", "ahead", "endings", "pace")
     )
     known = [1, 0 if phase == "Waiting" else 1]
-    return {**attempt, "round": 1, "phase": phase, "knows": known, "stopSeconds": 0.0, **news, **more}
+    return {
+        **attempt,
+        "round": 1,
+        "phase": phase,
+        "knows": known,
+        "stopSeconds": 0.0,
+        "hang": 0,
+        "evidence": None,
+        **news,
+        **more,
+    }
 
 
 def test_after_the_release_another_pod_of_the_same_index_is_refused() -> None:

@@ -120,9 +120,9 @@ def test_this_machines_addresses_are_found_and_the_loopbacks_are_not() -> None:
 def test_the_hub_names_a_lost_pod_by_its_address() -> None:
     gang = hub.Hub(launch_of(2), 0.0)
     body = {"protocol": 3, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Waiting", "stopSeconds": 0.0}
-    body |= {"replacement": 0, "fenced": False}
+    body |= {"replacement": 0, "fenced": False, "hang": 0, "evidence": None}
     body |= dict.fromkeys(
-        ("transport", "cause", "ago", "left", "stepped", "stuck", "world", "ranks", "ahead", "endings")
+        ("transport", "cause", "ago", "left", "stepped", "stuck", "world", "ranks", "ahead", "endings", "pace")
     )
     for index in (0, 1):
         own: dict[str, object] = {"index": index, "pod": f"a-1-{index}", "podUid": f"p{index}", "node": f"n{index}"}
@@ -137,9 +137,9 @@ def test_of_symptoms_the_weakest_and_then_the_first_by_the_hubs_clock_is_the_cau
     gang = hub.Hub(launch_of(3), 0.0)
     body: dict[str, object] = {"protocol": 3, "uid": "job-uid", "attempt": 1, "round": 1, "phase": "Waiting"}
     body |= {"addresses": [], "stopSeconds": 0.0}
-    body |= {"replacement": 0, "fenced": False}
+    body |= {"replacement": 0, "fenced": False, "hang": 0, "evidence": None}
     body |= dict.fromkeys(
-        ("transport", "cause", "ago", "left", "stepped", "stuck", "world", "ranks", "ahead", "endings")
+        ("transport", "cause", "ago", "left", "stepped", "stuck", "world", "ranks", "ahead", "endings", "pace")
     )
     pods = [{"index": at, "pod": f"a-1-{at}", "podUid": f"p{at}", "node": f"n{at}"} for at in range(3)]
     for own in pods:

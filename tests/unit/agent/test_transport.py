@@ -114,10 +114,11 @@ def test_a_report_that_no_agent_makes_is_not_taken(gang: Make, report: Any) -> N
         "round": 1,
         "knows": [1, 0],
         "stopSeconds": 0.0,
+        "hang": 0,
         "phase": "Waiting",
         "wait": False,
     }
-    news = ("cause", "ago", "left", "stepped", "stuck", "world", "ranks", "ahead", "endings")
+    news = ("cause", "ago", "left", "stepped", "stuck", "world", "ranks", "ahead", "endings", "pace", "evidence")
     heartbeat |= {**pod, **dict.fromkeys(news), "transport": report}
     connection = http.client.HTTPConnection(made.hosts[0], made.port, timeout=3)
     authorization = {"Authorization": f"Bearer {TOKEN}"}

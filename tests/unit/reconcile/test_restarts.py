@@ -232,15 +232,28 @@ def test_a_terminal_run_never_begins_again(exit_code: int) -> None:
     assert not simulation.pods
 
 
-def test_a_restart_in_place_costs_one_write_and_one_event_that_says_why() -> None:
+@pytest.mark.parametrize(
+    ("reason", "more", "words"),
+    [
+        ("RankFailed", {"signal": 9}, "was killed by signal 9"),
+        (
+            "Hang",
+            {"signature": "rank 3 is in a.py:8 (f), the others in all_reduce"},
+            "hung: rank 3 is in a.py:8 (f), t",
+        ),
+    ],
+)
+def test_a_restart_in_place_costs_one_write_and_one_event_that_says_why(
+    reason: str, more: dict[str, Any], words: str
+) -> None:
     simulation = running()
     simulation.writes.clear()
-    last = {"time": 0, "reason": "RankFailed", "rank": 3, "pod": "pretrain-1-1", "node": "node1", "signal": 9}
+    last = {"time": 0, "reason": reason, "rank": 3, "pod": "pretrain-1-1", "node": "node1", **more}
     tell(simulation, rounds(number=2, infrastructure=1, last=last))
     assert simulation.writes == ["status"]
     event = simulation.events[-1]
-    assert (event.type, event.reason) == ("Warning", "RankFailed")
-    assert "round 2 of attempt 1: rank 3 in pod pretrain-1-1 on node node1 was killed by signal 9" in event.message
+    assert (event.type, event.reason) == ("Warning", reason)
+    assert f"round 2 of attempt 1: rank 3 in pod pretrain-1-1 on node node1 {words}" in event.message
     status = simulation.job.status
     assert (status.state, status.restarts, simulation.attempt.round) == (State.RUNNING, 1, 2)
     assert simulation.attempt.restarts == Restarts(infrastructure=1)

@@ -41,9 +41,10 @@ def test_the_agent_reads_every_key_and_no_other() -> None:
     launch, objects = launch_of(attempt_of(nodes=2).config_map()["data"], 1)
     assert (launch.index, launch.pod) == (1, "pretrain-1-1")
     of_policy = [launch.failure_policy, *launch.failure_policy.values(), *launch.failure_policy["rules"]]
+    load("dso_hang").HangDetector(launch.hang)
     apart = [id(each) for each in (launch.environment, *of_policy)]
     written_and_read = [(set(each), each.asked) for each in objects if id(each) not in apart]
-    assert len(written_and_read) == 4
+    assert len(written_and_read) == 5
     for written, read in written_and_read:
         assert written == read
 

@@ -15,7 +15,10 @@ from deepspeed_operator.reconcile.observe.endings import ToldEndings
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.rounds import ToldRounds
 
-_LEFT: Final = "left with exit code 0 while the others trained"
+_ENDS: Final[dict[str, str]] = {
+    Reason.RANK_LEFT: "left with exit code 0 while the others trained",
+    Reason.HANG: "hung",
+}
 _NAMED: Final = frozenset(Signals)
 # That of this version's agents, and that of attempts which the version before has started.
 AgentProtocol = Literal[2, 3]
@@ -68,9 +71,14 @@ def says_completed(pod: PodView) -> bool:
 
 def ending(said: AgentMessage) -> str:
     """Return how a rank, a program or a pod ended, and what it said of it."""
-    end = _LEFT if said.reason == Reason.RANK_LEFT else how(said.exit_code, said.signal)
+    end = end_of(said.reason, said.exit_code, said.signal)
     words = f"{end}: {said.signature}" if said.signature else end
     return f"{words} (not certain: perhaps {' or '.join(said.candidates)})" if said.candidates else words
+
+
+def end_of(reason: str, exit_code: int | None, signal: int | None) -> str:
+    """Return how the ranks of a failure for this reason ended, in words."""
+    return _ENDS.get(reason) or how(exit_code, signal)
 
 
 def how(exit_code: int | None, signal: int | None) -> str:

@@ -19,6 +19,7 @@ from deepspeed_operator.reconcile.observe.half_gang import HalfGang
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.rounds import Rounds
+from deepspeed_operator.reconcile.observe.told_hang import ToldHang
 from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 
@@ -152,6 +153,7 @@ class AgentReport:
     world: WorldReport | None = None
     rounds: Rounds | None = None
     progress: ToldProgress | None = None
+    hang: ToldHang | None = None
     checkpoint: CheckpointReport | None = None
 
 

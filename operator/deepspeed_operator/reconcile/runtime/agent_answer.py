@@ -10,6 +10,7 @@ from deepspeed_operator.reconcile.observe.checkpoints import checkpoint_of
 from deepspeed_operator.reconcile.observe.messages import AgentProtocol, agent_message
 from deepspeed_operator.reconcile.observe.observed import AgentReport
 from deepspeed_operator.reconcile.observe.rounds import rounds_of
+from deepspeed_operator.reconcile.observe.told_hang import told_hang_of
 from deepspeed_operator.reconcile.observe.told_progress import told_progress_of
 from deepspeed_operator.reconcile.runtime.measured_plan import measured_of
 from deepspeed_operator.reconcile.runtime.observed_engine import world_of_agent
@@ -44,5 +45,6 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
         world=world_of_agent(said.get("world")),
         rounds=rounds_of(said.get("rounds")),
         progress=told_progress_of(said.get("progress")),
+        hang=told_hang_of(said.get("hang")),
         checkpoint=checkpoint_of(said.get("checkpoint")),
     )

@@ -5,7 +5,7 @@ from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.job.failure_rules import points_at_node
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
-from deepspeed_operator.reconcile.observe.messages import how
+from deepspeed_operator.reconcile.observe.messages import end_of
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.rounds import LastRestart, Rounds
 from deepspeed_operator.reconcile.report.draft import StatusDraft
@@ -48,4 +48,4 @@ def _words(last: LastRestart) -> str:
     who = f"rank {last.rank} in pod {last.pod}" if last.rank is not None else f"pod {last.pod}"
     where = f" on node {last.node}" if last.node else ""
     said = f": {last.signature}" if last.signature else ""
-    return f"{who}{where} {how(last.exit_code, last.signal)}{said}"
+    return f"{who}{where} {end_of(last.reason, last.exit_code, last.signal)}{said}"

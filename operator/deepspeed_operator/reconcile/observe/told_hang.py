@@ -1,0 +1,24 @@
+"""What rank 0's agent tells of ranks that make no steps any more."""
+
+from pydantic import Field, ValidationError
+
+from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.restarts import Count
+
+
+class ToldHang(ApiModel):
+    """Who is behind, and where; without rank, pod and node where that is not certain."""
+
+    words: str = Field(max_length=1000)
+    learned: bool  # nobody has given the limit
+    rank: Count | None = None
+    pod: str | None = Field(default=None, max_length=253)
+    node: str | None = Field(default=None, max_length=253)
+
+
+def told_hang_of(said: object) -> ToldHang | None:
+    """Return what an agent tells of a hang; None if it tells of none, or nothing that status could hold."""
+    try:
+        return ToldHang.model_validate(said)
+    except ValidationError:
+        return None
