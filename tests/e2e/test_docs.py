@@ -77,7 +77,7 @@ def test_the_page_of_progress_shows_what_kubectl_prints(
     namespace.delete("llm", "--wait=false")
 
 
-@pytest.mark.parametrize(("page", "commands"), [("docs/commands.md", 12), ("docs/failure-policy.md", 5)])
+@pytest.mark.parametrize(("page", "commands"), [("docs/commands.md", 14), ("docs/failure-policy.md", 5)])
 def test_the_page_shows_what_the_commands_print(
     page: str, commands: int, make_namespace: Callable[..., Namespace], tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:

@@ -32,6 +32,8 @@ sys.path.sort(key=lambda entry: entry in _users and not entry.startswith(_librar
 # The path comes first.
 if sys.argv[1:] == ["stacks"]:
     from dso_stacks import main
+elif sys.argv[1:] == ["state"]:
+    from dso_ask import main
 else:
     from dso_agent import main
 

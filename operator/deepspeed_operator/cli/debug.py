@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-from deepspeed_operator.api.names import AGENT
+from deepspeed_operator.cli.asking import asked
 from deepspeed_operator.cli.kubectl import ClusterError, Kubectl
 from deepspeed_operator.cli.kubectl import define as define_job
 from deepspeed_operator.cli.numbers import within
@@ -51,23 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _asked(cluster: Kubectl, pod: str) -> tuple[list[Mapping[str, Any]], str]:
     """Return what the agent of a pod tells of its ranks, or why it does not."""
     try:
-        spec = json.loads(cluster.output("get", "pod", pod, "-o=json"))["spec"]
-        container, command = _agent(spec)
-        said = cluster.output("exec", pod, f"--container={container}", "--", *command, "stacks")
+        return [json.loads(line) for line in asked(cluster, pod, "stacks").splitlines()], ""
     except ClusterError as error:
         return [], str(error)
-    return [json.loads(line) for line in said.splitlines()], ""
-
-
-def _agent(spec: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return the trainer's container, and how its interpreter runs the agent: as the pod does."""
-    for container in spec["containers"]:
-        words = [*container.get("command", []), *container.get("args", [])]
-        if AGENT in words:
-            end = words.index(AGENT)
-            begin = max((at for at in range(end) if not words[at].startswith("-")), default=0)
-            return container["name"], words[begin : end + 1]
-    raise ClusterError("none of its containers runs the agent")
 
 
 def lines(ranks: list[Mapping[str, Any]]) -> Iterator[str]:

@@ -30,6 +30,7 @@ class JobView:
     """A job as its status tells of it; times are as Kubernetes writes them (RFC 3339, UTC)."""
 
     name: str
+    namespace: str
     uid: str
     run_id: str  # the one that spec asks for
     suspended: bool  # by spec
@@ -43,8 +44,10 @@ class JobView:
     run_start: str | None
     attempt_start: str | None
     running_since: str | None
+    nodes: int
     slots: int
     restarts: int
+    progress: Mapping[str, Any]
     failure: Mapping[str, Any]
     attempts: tuple[AttemptView, ...]
     errors: tuple[str, ...]
@@ -63,6 +66,7 @@ class JobView:
         holds = {kind for kind, each in conditions.items() if each["status"] == "True"}
         return cls(
             name=metadata["name"],
+            namespace=metadata.get("namespace", ""),
             uid=metadata["uid"],
             run_id=spec.get("runId", ""),
             suspended=spec.get("suspend", False),
@@ -76,8 +80,10 @@ class JobView:
             run_start=run.get("startTime"),
             attempt_start=attempt.get("startTime"),
             running_since=attempt.get("runningTime"),
+            nodes=spec.get("nodes", 1),
             slots=run.get("world", {}).get("slotsPerNode", 1),
             restarts=status.get("restarts") or 0,
+            progress=status.get("progress", {}),
             failure=status.get("failure", {}),
             attempts=tuple(_attempt(each) for each in status.get("attempts", [])),
             errors=tuple(_finding(each) for each in status.get("findings", []) if each["level"] == "error"),

@@ -27,8 +27,13 @@ class GoneError(ClusterError):
 
 
 def define(parser: argparse.ArgumentParser) -> None:
-    """Declare which job is meant, and where it is: kubectl's own options, under its names."""
+    """Declare which job is meant, and where it is."""
     parser.add_argument("name", metavar="NAME", help="the DeepSpeedJob")
+    define_cluster(parser)
+
+
+def define_cluster(parser: argparse.ArgumentParser) -> None:
+    """Declare which cluster and namespace are meant: kubectl's own options, under its names."""
     parser.add_argument("-n", "--namespace", metavar="NAMESPACE", help="its namespace, instead of the context's")
     parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig, instead of the current one")
     parser.add_argument("--kubeconfig", metavar="FILE", help="the kubeconfig, instead of kubectl's default")
@@ -57,6 +62,10 @@ class Kubectl:
 
     def job(self, name: str) -> JobView:
         return JobView.of(json.loads(self.output("get", _RESOURCE, name, "-o=json")))
+
+    def jobs(self, *options: str) -> list[JobView]:
+        """Return all jobs of the namespace; `options` of kubectl may choose others."""
+        return [JobView.of(each) for each in json.loads(self.output("get", _RESOURCE, "-o=json", *options))["items"]]
 
     def change(self, name: str, spec: dict[str, bool | str]) -> None:
         self.output("patch", _RESOURCE, name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")

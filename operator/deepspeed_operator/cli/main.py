@@ -21,6 +21,8 @@ _COMMANDS: Final = {
     "import": "Convert jobs of other kinds, batch scripts and command lines into DeepSpeedJobs.",
     "run": "Run a DeepSpeedJob on this machine, without Kubernetes: one agent a node, on loopback.",
     "wait": "Wait until a DeepSpeedJob of a cluster has come to its end, and end as it did.",
+    "top": "Show all DeepSpeedJobs of a namespace or cluster: how far they are, and when they will be done.",
+    "watch": "Show one DeepSpeedJob of a cluster as it runs: progress, loss, ranks, events and last lines.",
     "why": "Say where a DeepSpeedJob of a cluster is, why, and what happened before.",
     "logs": "Print the logs of all ranks of a DeepSpeedJob of a cluster, through its restarts.",
     "debug": "Say where every thread of every rank of a DeepSpeedJob of a cluster is.",
