@@ -27,7 +27,7 @@ _MISSES: Final[Mapping[str, str]] = {
     "for -: 'str' and 'float'": "text as a rate, which some schedulers replace: we warn of it",
     "must have the same dtype, but got Half": "`fp16.auto_cast` with floating-point inputs: we warn of it",
     "for %: 'int' and 'str'": '`"auto"` in a place that a framework may fill: we warn of it',
-    "async_io op": "an op that cannot be built on this machine, which has no libaio",
+    "(async_io|pin_memory) op": "ops that cannot be built on this machine, which lacks libaio and ninja",
     "import apex/amp|No module named 'cupy'": "a package that is not installed here: Apex AMP, CuPy",
     "gloo does not implement": "what gloo lacks in this PyTorch: MiCS needs NCCL",
     "SplitBackward0 is a view": "gloo gathers into parts of what has gradients, another library may not: we warn of it",
@@ -35,6 +35,10 @@ _MISSES: Final[Mapping[str, str]] = {
     "object has no attribute '(reduce_gradients|zenflow_state|_sync_selective_optimizer_lr)'": "ZenFlow at stage 0, "
     "where the script passes the optimizer: we warn of it",
     "integer modulo by zero": "`loss_scale_window` 0, where the script passes the optimizer: we warn of it",
+    "ZenFlowSelectiveAdamW\\(\\) argument after": "ZenFlow, which takes its parameters from the configuration, where "
+    "the script passes the optimizer",
+    "Not able to determine model policy": "the model of this benchmark is none that tensor parallelism knows",
+    "loss must be a scalar tensor": "`hybrid_engine`, which is for models that generate, as this benchmark's does not",
     "no MoE layers detected": "the model of this benchmark has no experts",
     "PassManager": "the compiler that Muon needs fails on this machine: we warn of it",
     "output with shape|size of tensor a": "modules of this model that `leaf_module` or "

@@ -44,6 +44,8 @@ def scheduled(name: str, *, params: dict[str, Any], **more: Any) -> dict[str, An
     return {**ADAM, "scheduler": {"type": name, "params": params}, **more}
 
 
+# Versions before 0.19.6 do not read the operation.
+SUMMED = {**zero(2), "gradient_allreduce_op": "sum", "gradient_predivide_factor": 2.0}
 STEPS = scheduled("StepLR", params={"step_size": 3})
 WRAPPED = [{"zero_optimization": {"stage": stage}} for stage in (1, 2, 3)] + [
     {half: {"enabled": True}} for half in ("fp16", "bf16")
@@ -67,6 +69,8 @@ CASES: list[tuple[str, Config, str]] = [
     ("0.19.7", {**BF16, "amp": {"enabled": True}}, "Cannot enable both amp"),
     ("0.19.7", CURRICULUM, "Curriculum learning requires the config 'min_difficulty'"),
     ("0.19.8", {**zero(3), "managed_gradient_accumulation": False}, ""),
+    ("0.18.9", SUMMED, "gradient_predivide_factor != 1.0 is not yet supported"),
+    ("0.19.8", SUMMED, ""),
     ("0.15.4", STEPS, ""),
     ("0.19.8", STEPS, ""),
     *((version, {**STEPS, **WRAPPED[0]}, "is not an Optimizer") for version in SUPPORTED),
@@ -94,8 +98,9 @@ RATES: list[tuple[Config, bool]] = [
 RATED = [{**TEXT, **({"scheduler": scheduler} if scheduler else {})} for scheduler, _ in RATES]
 REAL: Final = 15
 DRAWN: Final = 60
-# A miss is a warning too few; it may be of a kind that `make oracle-full`, which accepts none, has not drawn yet.
-MISSES: Final = 2
+# The share of misses: each is a warning too few, of a kind that `make oracle-full`, which accepts none, has not drawn.
+# Each seed draws others, and some seed draws several.
+MISSES: Final = 0.05
 # What takes several ranks, which tests/matrix shows; and Lamb, whose op CPUs lack.
 NOT_HERE = {"mesh-size", "indivisible-ranks", "not-with-pipeline", "contradictory-sizes", "needs-dynamic-loss-scale"}
 
@@ -171,4 +176,4 @@ def test_files_and_configurations_drawn_from_them_are_judged_as_engines_do(versi
     differing = [(each, question_of(each).config) for each in unexplained(records)]
     print(*differing, sep="\n")
     assert [each for each in differing if started(each[0])] == [], "refused by us alone"
-    assert len(differing) <= MISSES, differing
+    assert len(differing) <= MISSES * len(records), differing

@@ -108,11 +108,12 @@ class Setup:
         return bool(self.value(section, key))
 
     def plain(self, key: str) -> Any:
-        """Return what DeepSpeed takes for a key of the top level."""
+        """Return what DeepSpeed takes for a key of the top level; None for one that the version does not read."""
         entry = self.schema.sections[TOP].keys.get(key)
-        default = entry.default if entry else None
-        found = self.config.get(key, default)
-        return default if found == AUTO else found
+        if entry is None:
+            return None
+        found = self.config.get(key, entry.default)
+        return entry.default if found == AUTO else found
 
     def section(self, name: str) -> Mapping[str, Any]:
         return object_at(self.config.get(name))
