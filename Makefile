@@ -63,8 +63,9 @@ build: $(SYNCED) ## The cluster's programs and all images, as far as they are no
 cluster-smoke: ## Tests of the one-machine cluster itself.
 e2e: ## Tests on real kubelets: from kubectl apply to what status says.
 faults: ## Tests in which API servers, operators, nodes and users misbehave.
-faults-full: build ## Kill the operator at every write of a job's life; writes docs/kill-points.md.
+faults-full: build ## Kill the operator at every write, and all else on the cluster: docs/kill-points.md, docs/faults.md.
 	$(PYTHON) -m tests.faults
+	.venv/bin/pytest tests/survival
 images-test: ## Tests of the images.
 matrix: ## Tests of DeepSpeed's features, one by one, on the cluster: docs/matrix.md.
 oracle: ## Tests against DeepSpeed itself, in every version.

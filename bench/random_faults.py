@@ -26,11 +26,9 @@ from dev.cluster.cluster import Cluster
 from dev.cluster.kwok import ACCELERATORS
 from tests.faults.jobs import Jobs, Json
 from tests.faults.proxy import Proxy
-from tests.faults.replica import Replica
+from tests.faults.replica import LONG_LEASE, Replica
 
 AT_A_TIME = 16
-# That of tests is for hand-overs, and too short for 200 jobs at once on a busy machine.
-LEASE = ("--lease-duration=120", "--renew-deadline=100")
 
 
 class Operator(Replica):
@@ -39,7 +37,7 @@ class Operator(Replica):
     started = 0
 
     def again(self) -> None:
-        self.start(*LEASE, wait=False)
+        self.start(wait=False)
         super().eventually(lambda: self.get("/readyz")[1] == "leading", 120)
         self.started += 1
 
@@ -125,7 +123,7 @@ def main() -> None:
         Proxy(cluster.kubeconfig) as proxy,
     ):
         jobs = Jobs(cluster.api, namespace)
-        replica = Operator(proxy.kubeconfig(Path(directory)), jobs.namespace, Path(directory))
+        replica = Operator(proxy.kubeconfig(Path(directory)), jobs.namespace, Path(directory), lease=LONG_LEASE)
         replica.again()
         try:
             wrong = run(given, drawn, jobs, proxy, replica)

@@ -1,9 +1,12 @@
-"""Kill the operator at every write of every life, and write docs/kill-points.md: `make faults-full`.
+"""Kill the operator at every write of every life, or of those that are named, and write docs/kill-points.md.
+
+`make faults-full` does.
 
 Ends with a traceback at the first kill point after which a job comes to anything else.
 """
 
 import secrets
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from dev.cluster.cluster import Cluster
 from tests.faults.jobs import Jobs
 from tests.faults.kill_points import LIVES, KillPoints, Undisturbed
 from tests.faults.proxy import Proxy
-from tests.faults.replica import Replica
+from tests.faults.replica import LONG_LEASE, Replica
 from tests.faults.simulated import ROOT, simulated_nodes
 
 PAGE = ROOT / "docs" / "kill-points.md"
@@ -28,26 +31,36 @@ the same objects, restarts and attempts, as one that was not disturbed. `make te
 
 
 def main() -> None:
-    """Try all, and write the page."""
+    """Try them, and write the page: what it says of others stays."""
     cluster = Cluster()
     cluster.up()
-    rows, lists = "", ""
     with simulated_nodes(cluster), tempfile.TemporaryDirectory() as directory, Proxy(cluster.kubeconfig) as proxy:
-        for life in LIVES:
+        for life in sys.argv[1:] or LIVES:
             name = f"faults-{secrets.token_hex(3)}"
             cluster.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
             jobs = Jobs(cluster.api, name)
-            replica = Replica(proxy.kubeconfig(Path(directory)), name, Path(directory), name)
+            replica = Replica(proxy.kubeconfig(Path(directory)), name, Path(directory), name, LONG_LEASE)
             replica.start()
             try:
                 whole, passed = every(KillPoints(replica, jobs, proxy), life)
             finally:
                 replica.end()
                 cluster.api.request("DELETE", f"/api/v1/namespaces/{name}")
-            rows += f"| {life} | {len(whole.writes)} | {passed} | {passed} |\n"
-            lists += f"\n## {life}\n" + "".join(f"{at}. {write}\n" for at, write in enumerate(whole.writes, 1))
-            print(life, len(whole.writes), passed, flush=True)
-    PAGE.write_text(HEAD + rows + lists)
+            row = f"| {life} | {len(whole.writes)} | {passed} | {passed} |\n"
+            print(row, end="", flush=True)
+            page = _read()
+            page[life] = row, "".join(f"{at}. {write}\n" for at, write in enumerate(whole.writes, 1))
+            known = [each for each in LIVES if each in page]
+            lists = (f"\n## {each}\n{page[each][1]}" for each in known)
+            PAGE.write_text(HEAD + "".join(page[each][0] for each in known) + "".join(lists))
+
+
+def _read() -> dict[str, tuple[str, str]]:
+    """Return what the page says of each life: its row, and the list of its writes."""
+    head, *lists = PAGE.read_text().split("\n## ") if PAGE.exists() else [""]
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in head.splitlines(keepends=True) if " | " in line}
+    titled = (each.partition("\n") for each in lists)
+    return {life: (rows[life], writes.rstrip("\n") + "\n") for life, _, writes in titled}
 
 
 def every(points: KillPoints, life: str) -> tuple[Undisturbed, int]:

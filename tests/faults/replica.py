@@ -13,14 +13,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 COMMAND = Path(sys.executable).with_name("deepspeed-operator")
-# Short, so that a test of a hand-over takes seconds; renewals are allowed to be slow on a busy machine.
-LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD = 8, 6, 1
+# Duration, renew deadline and retry period in seconds. Short, so that a test of a hand-over takes seconds; renewals are
+# allowed to be slow on a busy machine.
+SHORT_LEASE = (8, 6, 1)
+# For whom it would cost more than a hand-over to lose it: a process that starts anew with its name has it at once.
+LONG_LEASE = (120, 100, 1)
 
 
 class Replica:
     """Serves one namespace."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, directory: Path, identity: str = "one") -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        namespace: str,
+        directory: Path,
+        identity: str = "one",
+        lease: tuple[int, int, int] = SHORT_LEASE,
+    ) -> None:
+        duration, deadline, period = lease
         self._kubeconfig = kubeconfig
         self._log = directory / f"operator-{identity}.log"
         self._port = _free_port()
@@ -30,9 +41,9 @@ class Replica:
             f"--identity={identity}",
             "--http-host=127.0.0.1",
             f"--http-port={self._port}",
-            f"--lease-duration={LEASE_DURATION}",
-            f"--renew-deadline={RENEW_DEADLINE}",
-            f"--retry-period={RETRY_PERIOD}",
+            f"--lease-duration={duration}",
+            f"--renew-deadline={deadline}",
+            f"--retry-period={period}",
         ]
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -108,6 +108,21 @@ def test_the_addresses_of_the_others_stay_published_until_the_new_one_has_its_ow
     assert endpoints[1]["addresses"] == ["10.9.9.9"]
 
 
+def test_what_somebody_deletes_while_the_others_wait_is_made_again() -> None:
+    simulation = running()
+    delete(simulation)
+    simulation.settle()
+    simulation.change(1, phase="Running", node="node9", address="10.9.9.9")
+    simulation.settle()
+    del simulation.objects["Service", "pretrain"]
+    simulation.wait(19)
+    simulation.settle()
+    assert ("Service", "pretrain") not in simulation.objects
+    simulation.wait(1)
+    simulation.settle()
+    assert ("Service", "pretrain") in simulation.objects
+
+
 def test_the_lost_one_stays_for_its_log() -> None:
     simulation = running()
     simulation.end(1, 137, "")

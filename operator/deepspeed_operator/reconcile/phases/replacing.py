@@ -11,6 +11,7 @@ from deepspeed_operator.job.failure_rules import points_at_node
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import Action, ConfirmMissing, Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import AttemptEnd, Failed, end_by_loss
+from deepspeed_operator.reconcile.failure.slow_start import lateness
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import moment
@@ -53,7 +54,8 @@ def replacing(observed: Observed, gang: Gang, installation: Installation) -> Out
         observed.facts.want(ConfirmMissing(gang.missing_names))
         return end_attempt(observed, gang, as_recorded(observed, end_by_loss(gang)))
     removals, until = delete(gang.stale), _deadline(observed)
-    published = addresses(observed, gang, installation) if gang.all_addressed else ()
+    late, look_at = lateness(observed, gang)
+    published = addresses(observed, gang, installation, doubted=late) if gang.all_addressed else ()
     if gang.all_ranks_running:
         with meanwhile(keep_status(observed, *removals, *published)):
             _ask_of_this_round(observed, gang)
@@ -66,14 +68,14 @@ def replacing(observed: Observed, gang: Gang, installation: Installation) -> Out
         return end_attempt(observed, gang, _not_replaced(observed, _latest(observed.attempt)))
     held, retry_at = _refused(observed, gang)
     made: tuple[Action, ...] = ()
-    if gang.missing and retry_at is None:
+    if (gang.missing or late) and retry_at is None:
         with meanwhile(keep_status(observed, *removals)):
             wanted = children(observed, gang, installation)
         held, made = (wanted, ()) if isinstance(wanted, Obstacle) else (held, wanted)
     draft = StatusDraft.of(observed.job.status, counted=gang.workers)
     draft.enter(Phase.REPLACING, _why(observed, gang, observed.attempt, held or obstacle(observed, gang)))
     outcome = report(observed, draft, actions=(*removals, *made, *published), check_at=until)
-    return outcome.no_later_than(retry_at)
+    return outcome.no_later_than(retry_at).no_later_than(look_at)
 
 
 def as_recorded(observed: Observed, end: AttemptEnd) -> AttemptEnd:
