@@ -21,6 +21,8 @@ _VARIES = re.compile(
     r"|\bpid \d+|\bport \d+|\bnode\d+\b|/tmp/dsjob-\w+|(?<= on )[-.\w]+(?=: cpu)"  # where
     r"|\bloss 0\.\d+"  # CPUs round in their own ways
     r"|\b(?:Step|Learning Rate|Samples Per Second|Median|p95): +[-\d.e]+"  # how fast
+    r"|\b(?:Productive|Starting|Restarting|Repeated|Saving|Hung|Queued|Suspended|Unobserved|Ettr Percent): +[\d.]+"
+    r"|\bPercent: +[\d.]+(?=\n +(?:Reached|Seconds))"  # goodput
 )
 
 

@@ -24,6 +24,17 @@ FAILURE_POLICY: Json = {
     "avoidBlamedNodes": True,
     "nodeLoss": {"forceDeleteAfterSeconds": 30},
 }
+WALL_TIME: Json = {
+    "productive": 700.5,
+    "starting": 20,
+    "restarting": 12.5,
+    "repeated": 5,
+    "saving": 8,
+    "hung": 3,
+    "queued": 40,
+    "suspended": 10,
+    "unobserved": 1,
+}
 # One valid object that has every field, but for those that exclude each other.
 FULL: Json = {
     "metadata": {"name": "full"},
@@ -125,6 +136,7 @@ FULL: Json = {
             "admittedTime": MOMENT,
             "runningTime": MOMENT,
             "round": 2,
+            "reachedStep": 40,
             "restarts": {"user": 1, "infrastructure": 1, "uncounted": 1},
             "restartsLeft": {"user": 1, "infrastructure": 1},
             "replacements": [
@@ -199,6 +211,15 @@ FULL: Json = {
             "mfuPercent": 41.2,
             "lastUpdateTime": MOMENT,
             "stale": True,
+        },
+        "goodput": {
+            "until": MOMENT,
+            "percent": 87.5,
+            "ettrPercent": 93.1,
+            "seconds": WALL_TIME,
+            "attempt": 1,
+            "attemptSeconds": WALL_TIME,
+            "reachedStep": 480,
         },
         "transport": {
             "state": "Socket",

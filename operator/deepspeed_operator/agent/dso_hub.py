@@ -21,6 +21,7 @@ from dso_lost import LostPods
 from dso_policy import judge
 from dso_reason import OF_A_RANK
 from dso_restarts import Restarts
+from dso_walltime import WallTime
 
 MOST_REFUSED, REFUSED_SECONDS = 16, 30.0
 BARRIER_SECONDS = 60.0  # in which every pod tells that its ranks have ended
@@ -53,6 +54,8 @@ class Hub:
         self.endings = Endings()
         self.cause: Cause | None = None  # why the attempt ends
         self.checkpoints: Checkpoints | None = None
+        self.wall_time = WallTime(now, launch.reached_step)
+        self.now = now
         # Its pod took the place of one with a hub: the members bring what that one had told them.
         self.resumes = launch.replacement > 0
         self.before: dict[str, Any] = {}  # how the hub before was, as far as its members know
@@ -96,6 +99,7 @@ class Hub:
         peer.seen = now
         self.clocks.take(index, body["ahead"])
         peer.addresses = [each for each in body["addresses"][:MOST] if isinstance(each, str)]
+        self.now = now
         if body["endings"]:
             self.endings.take(index, f"pod {peer.pod} on node {peer.node}", body["endings"], now)
         if self.resumes:
@@ -145,6 +149,8 @@ class Hub:
             self.round = HubRound(self.launch, number, self.name_peers)
         if body["record"]:
             self.restarts.resume(body["record"])
+            if body["record"]["wallTime"]:
+                self.wall_time.resume(body["record"]["wallTime"], now, body["parted"] or 0.0)
             before, own = self.before or body["record"], body["record"]
             self.before = (
                 own if (own["number"], bool(own["over"])) >= (before["number"], bool(before["over"])) else before
@@ -187,7 +193,10 @@ class Hub:
             "node": self.launch.node,
             "pod": self.launch.pod,
             "hub": self.launch.replacement,
-            "record": self.restarts.snapshot(self.round.stepped),
+            "record": {
+                **self.restarts.snapshot(self.round.stepped),
+                "wallTime": self.wall_time.summary(self.now),
+            },
             "clock": time.time(),
             "clocks": self.clocks.apart,
         }

@@ -84,6 +84,7 @@ class LaunchDocument:
         # After how many seconds without a step the ranks hang, as far as that is given, and whether they start again
         # after a limit that was learned, too: dso_hang.py.
         self.hang: dict[str, Any] = document["hang"]
+        self.reached_step: int = document["reachedStep"]  # the highest of the attempts before
         # Whether the first steps are measured, for a plan to be corrected by.
         self.measure: bool = document["measure"]
         entries: list[tuple[str, str]] = re.findall(r"^\s*([^\s#]\S*)\s+slots=(\d+)", hostfile, re.MULTILINE)

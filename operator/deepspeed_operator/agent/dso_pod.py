@@ -69,11 +69,22 @@ class Pod:
         """The round that the member reports of."""
         current = self.member.current
         taps = [self.checkpoints.take] if self.checkpoints else []
-        return Round(self.launch, current.number, self.printer, current.take_transport, taps, callback=self.callback)
+        return Round(
+            self.launch,
+            current.number,
+            self.printer,
+            current.take_transport,
+            taps,
+            callback=self.callback,
+            wall_time=self.hub.wall_time if self.hub else None,
+        )
 
     def begin(self, number: int, stop_seconds: float) -> None:
         """Nothing of the round before is left in this pod, which took so many seconds: wait for this one."""
         self.phase = "Waiting"
+        ended = self.hub.restarts if self.hub else None
+        if self.hub and ended and ended.pending_cause:
+            self.hub.wall_time.end_round(ended.pending_cause["reason"], ended.decided_at)
         self.member.begin(number, stop_seconds, self.round.endings)
         self.round = self._round()
 
@@ -81,6 +92,10 @@ class Pod:
     def rounds(self) -> dict[str, Any] | None:
         """The attempt's rounds as the hub counts them; None before it has answered."""
         return self.hub.restarts.summary() if self.hub else self.member.rounds
+
+    def wall_time(self, now: float) -> dict[str, Any] | None:
+        """Where the attempt's wall time went, as the hub has counted it; None before the first step."""
+        return self.hub.wall_time.summary(now) if self.hub else (self.member.record or {}).get("wallTime")
 
     @property
     def stepped(self) -> bool | None:
@@ -166,6 +181,7 @@ class Pod:
             "rankSteps": [each.state(now) for each in self.round.records.ranks()],
             "progress": self.round.progress.state(now),
             "hang": hub.hang() if hub else None,
+            "wallTime": self.wall_time(now),
             "transport": self.transport(),
             "measured": self.round.hook.measured(),
             "stuck": self.stuck,
@@ -188,6 +204,14 @@ class Pod:
             self.printer.say(self.hub.last_endings.table())
             self.write_message(cause)
 
+    def _last_wall_time(self, succeeded: bool) -> dict[str, Any] | None:
+        """Where the wall time went until now, when the ranks have ended."""
+        if self.hub:
+            self.round.look()  # they may have saved since
+            if succeeded:
+                self.hub.wall_time.succeed(time.monotonic())
+        return self.wall_time(time.monotonic())
+
     def write_message(self, cause: Cause | None) -> None:
         """Write the termination message; a cause of None is success."""
         transport, measured = self.transport(), self.round.hook.measured()
@@ -199,19 +223,17 @@ class Pod:
             more["rounds"] = {**rounds, "last": last}
         if transport and (transport["links"] or self.bandwidth):
             more["transport"] = brief(transport)
-        if measured:
-            more["measured"] = measured
         endings = self.hub.last_endings if self.hub else None
         if endings:
             more["ranks"] = endings.brief()
-        clocks = self.hub.clocks.apart if self.hub else self.member.clocks
-        if clocks:
-            more["clocks"] = clocks
-        if self.saved_at_end:
-            more["savedAtEnd"] = self.saved_at_end
-        checkpoint = self.checkpoints.summary() if self.checkpoints else None
-        if checkpoint:
-            more["checkpoint"] = checkpoint
+        known: dict[str, Any] = {
+            "measured": measured,
+            "wallTime": self._last_wall_time(cause is None),
+            "clocks": self.hub.clocks.apart if self.hub else self.member.clocks,
+            "savedAtEnd": self.saved_at_end,
+            "checkpoint": self.checkpoints.summary() if self.checkpoints else None,
+        }
+        more.update({name: said for name, said in known.items() if said})
         world = self.hub.round.world.summary(over=cause is None) if self.hub else None
         if self.killed_after is not None:
             more["killedAfterSeconds"] = int(self.killed_after)

@@ -14,10 +14,12 @@ from typing import Any, Callable, Mapping
 from dso_pace import ToldSteps
 from dso_progresslines import BAR, LIGHTNING, LOG, LONGEST, TRAINER, Bars, Statement, of_part, statements
 from dso_progressranks import RankProgress
+from dso_walltime import LastStep
 
 SCRIPT, CALLBACK, ENGINE = "Script", "KubeflowCallback", "DeepSpeedEngine"
 # In the order in which they are trusted: the program's own word first, and what is drawn for people last.
 SOURCES = (SCRIPT, CALLBACK, ENGINE, LOG, TRAINER, BAR, LIGHTNING)
+BARS = frozenset({BAR, LIGHTNING})  # which may count the steps since a start, and not those of the run
 WINDOW = 64
 MOST_STEPS = 1 << 62
 
@@ -68,6 +70,7 @@ class Progress:
         self.tracks = {source: Track() for source in SOURCES}
         self.bars = Bars()
         self.timed: tuple[float, ...] = ()  # seconds of rank 0's last steps, as it has measured them
+        self.last_step: LastStep | None = None  # None before the first
         self.lock = threading.Lock()
 
     def take(self, source: str, facts: Mapping[str, Any], now: float) -> None:
@@ -103,7 +106,12 @@ class Progress:
             self.take_line(statement, time.monotonic())
         first = next((each for each in self.ranks() if each.rank == 0), None)
         if first is None or first.at is None:
+            self.last_step = self._told_step()
             return
+        end = max(first.at, first.saved)
+        self.last_step = LastStep(
+            first.step, end, first=first.first, taken=first.taken, saving=first.saving, counted=True
+        )
         facts: dict[str, Any] = {"step": first.step, "rate": first.rate}
         self.timed = first.seconds
         if first.samples and first.seconds:
@@ -142,6 +150,16 @@ class Progress:
             tracks = [track for source, track in self.tracks.items() if source != ENGINE and track.step is not None]
             complete = any(track.total and (track.step or 0) >= track.total for track in tracks)
             return ToldSteps(max((track.at for track in tracks), default=None), complete)
+
+    def _told_step(self) -> LastStep | None:
+        """The last step that a source has told, where no engine of DeepSpeed's is seen."""
+        with self.lock:
+            source = self._source()
+            track = self.tracks[source] if source is not None else None
+            if source is None or track is None or track.step is None:
+                return None
+            at, counted = track.last[0], source not in BARS
+            return LastStep(track.step, at, first=at, taken=1, saving=0.0, counted=counted)
 
     def _last(self, track: Track) -> tuple[float, int | None]:
         """When the track's last step was seen, and which: the engine tells each at once, and may be a little ahead."""

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 HEAD = "5q3d"
 HEAD_BYTES = 64
 WINDOW = 64  # the last steps, of each the seconds
-BYTES = HEAD_BYTES + 8 * WINDOW
+# After these: when the first step ended, the seconds of all saves, and when the last save ended.
+SPENT, SPENT_PLACE = "3d", HEAD_BYTES + 8 * WINDOW
+BYTES = SPENT_PLACE + 24
 PHASES = ("Starting", "FirstStep", "Step", "Evaluation", "Saving")
 FIRST_STEP, STEP, EVALUATION, SAVING = range(1, 5)
 PLACE = "/dev/shm"  # memory: a full or slow disk keeps no rank from its next step
@@ -43,11 +45,12 @@ class Recorder:
             self.memory = mmap.mmap(file, BYTES)
         finally:
             os.close(file)
-        self.head, self.second = struct.Struct(HEAD), struct.Struct("d")
+        self.head, self.second, self.spent = struct.Struct(HEAD), struct.Struct("d"), struct.Struct(SPENT)
         self.engine: Callable[[], Any] = lambda: None
         self.ours: list[Any] = []
         self.taken = self.timed = self.step = self.samples = 0
         self.at, self.rate = 0.0, UNKNOWN
+        self.first = self.saving = self.saved = 0.0
         self.phase, self.since = FIRST_STEP, time.monotonic()
         self.interrupted = False  # the time since the last step is not that of a step
 
@@ -115,7 +118,10 @@ class Recorder:
         return wrapper
 
     def enter(self, phase: int) -> None:
-        self.phase, self.since, self.interrupted = phase, time.monotonic(), True
+        now = time.monotonic()
+        if self.phase == SAVING:
+            self.saving, self.saved = self.saving + now - self.since, now
+        self.phase, self.since, self.interrupted = phase, now, True
         self.write()
 
     def count(self, engine: Any) -> None:
@@ -127,6 +133,7 @@ class Recorder:
             if self.phase != STEP:
                 self.phase, self.since = STEP, now
             self.at, self.interrupted = now, False
+            self.first = self.first or now
             self.taken += 1
             self.step, self.samples = int(engine.global_steps), int(engine.train_batch_size())
             rate = engine.optimizer.param_groups[0]["lr"]
@@ -137,4 +144,5 @@ class Recorder:
 
     def write(self) -> None:
         counts = (self.taken, self.timed, self.step, self.phase, self.samples)
+        self.spent.pack_into(self.memory, SPENT_PLACE, self.first, self.saving, self.saved)
         self.head.pack_into(self.memory, 0, *counts, self.at, self.since, self.rate)

@@ -13,9 +13,9 @@ import shutil
 import struct
 from typing import Any, Iterator
 
-from dso_progresshook import BYTES, HEAD, HEAD_BYTES, PHASES, PLACE, WINDOW
+from dso_progresshook import BYTES, HEAD, HEAD_BYTES, PHASES, PLACE, SPENT, SPENT_PLACE, WINDOW
 
-_HEAD = struct.Struct(HEAD)
+_HEAD, _SPENT = struct.Struct(HEAD), struct.Struct(SPENT)
 
 
 class RankProgress:
@@ -24,13 +24,17 @@ class RankProgress:
     `step` is DeepSpeed's count, which goes on after a resume, and `taken` the steps that this process has made.
     `seconds` are those of its last steps, at most 64, without the first and without those beside which it evaluated
     or saved. `rate` is the learning rate, None where it is not known; `samples` those of a step over all ranks.
+    `first`: when its first step ended; `saving`: the seconds of all its saves, the last of which ended at `saved`.
     """
 
-    __slots__ = ("at", "phase", "rank", "rate", "samples", "seconds", "since", "step", "taken")
+    __slots__ = (
+        "at", "first", "phase", "rank", "rate", "samples", "saved", "saving", "seconds", "since", "step", "taken"
+    )  # fmt: skip
 
     def __init__(self, rank: int, record: bytes) -> None:
         self.rank = rank
         self.taken, timed, self.step, phase, self.samples, at, self.since, rate = _HEAD.unpack_from(record)
+        self.first, self.saving, self.saved = _SPENT.unpack_from(record, SPENT_PLACE)
         self.phase: str = PHASES[int(phase)]
         self.at: float | None = at if self.taken else None
         self.rate: float | None = rate if math.isfinite(rate) else None

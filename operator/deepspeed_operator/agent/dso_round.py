@@ -26,6 +26,7 @@ from dso_transport import ReportSource, TransportWatch
 from dso_world import of_pod
 
 if TYPE_CHECKING:
+    from dso_walltime import WallTime
     from dso_warm import WarmInterpreters
 
 
@@ -45,8 +46,9 @@ class Round:
         taps: Sequence[Tap] = (),
         *,
         callback: CallbackService | None = None,
+        wall_time: WallTime | None = None,
     ) -> None:
-        self.launch, self.printer = launch, printer
+        self.launch, self.printer, self.wall_time = launch, printer, wall_time
         self.number = number
         self.shared_memory = SharedMemory()
         self.steps = Steps()
@@ -160,6 +162,8 @@ class Round:
         """At all that tells of it, but for whole lines of output, which come by themselves."""
         self.progress_input.look(self.progress)
         self.progress.look(b"".join(child.stream.partial for child in self.processes.children[:1]))
+        if self.wall_time:
+            self.wall_time.look(self.number, self.progress.last_step)
 
     @property
     def finished(self) -> bool:

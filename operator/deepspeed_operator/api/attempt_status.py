@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.markers import Atomic, Timestamp
+from deepspeed_operator.api.progress import Steps
 from deepspeed_operator.api.restarts import MAX_NODES, Restarts
 
 MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
@@ -90,6 +91,11 @@ class AttemptStatus(ApiModel):
     )
     restarts_left: Restarts | None = Field(
         default=None, description="What was left of each budget when the attempt began, for restarts in these pods."
+    )
+    reached_step: Steps | None = Field(
+        default=None,
+        description="The highest optimizer step that was known of the run when the attempt began: what its ranks make "
+        "up to there they repeat. Absent: none.",
     )
     replacements: Annotated[list[Replacement], Atomic()] | None = Field(
         default=None,

@@ -10,6 +10,7 @@ from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.checkpoint import CheckpointStatus
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.failure_policy import FailurePolicy
+from deepspeed_operator.api.goodput import Goodput
 from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
 from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.progress import Progress
@@ -275,6 +276,11 @@ class DeepSpeedJobStatus(ApiModel):
         default=None,
         description="How far the run is, and when it will be done; written once a minute at most. Missing once the run "
         "is complete, since the steps after the last that was seen are not known.",
+    )
+    goodput: Goodput | None = Field(
+        default=None,
+        description="Where the wall time of the run went, and how much of it made steps that count. Written with the "
+        "rest of status, and never alone.",
     )
     plan: PlanStatus | None = Field(
         default=None,

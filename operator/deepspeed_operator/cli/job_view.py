@@ -49,6 +49,7 @@ class JobView:
     restarts: int
     progress: Mapping[str, Any]
     failure: Mapping[str, Any]
+    goodput: Mapping[str, Any]
     attempts: tuple[AttemptView, ...]
     errors: tuple[str, ...]
 
@@ -85,6 +86,7 @@ class JobView:
             restarts=status.get("restarts") or 0,
             progress=status.get("progress", {}),
             failure=status.get("failure", {}),
+            goodput=status.get("goodput", {}),
             attempts=tuple(_attempt(each) for each in status.get("attempts", [])),
             errors=tuple(_finding(each) for each in status.get("findings", []) if each["level"] == "error"),
         )

@@ -32,6 +32,7 @@ def story(job: JobView, events: list[dict[str, Any]]) -> Iterator[str]:
     yield painted(f"{job.name} is {state}{reason}", bold=True)
     yield from (f"  {line}" for line in job.message.splitlines()[:1])
     yield from (f"  {line}" for line in (job.errors if job.refused else ()))
+    yield from (f"  {line}" for line in _goodput(job.goodput))
     timeline = sorted(_moments(job, events), key=itemgetter(0))
     if timeline:
         yield ""
@@ -45,6 +46,15 @@ def story(job: JobView, events: list[dict[str, Any]]) -> Iterator[str]:
         yield ""
         yield f"The last lines of {_who(job.failure)}:"
         yield from (f"  {line}" for line in log.strip("\n").splitlines())
+
+
+def _goodput(goodput: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where the run's wall time went, the most of it first; nothing before its first step."""
+    if "percent" not in goodput:
+        return
+    spent = sorted(goodput["seconds"].items(), key=itemgetter(1), reverse=True)
+    kinds = ", ".join(f"{kind} {seconds:.0f} s" for kind, seconds in spent if seconds >= 1)
+    yield f"Goodput {goodput['percent']} %, ETTR {goodput['ettrPercent']} %, until {goodput['until']}: {kinds}."
 
 
 def _moments(job: JobView, events: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:

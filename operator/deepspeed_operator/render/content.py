@@ -65,6 +65,7 @@ def launch_document(
         "failurePolicy": failure_policy(job, attempt),
         "checkpoint": _checkpoint(job),
         "hang": _hang(spec.lifecycle or Lifecycle()),
+        "reachedStep": (job.status.attempt.reached_step if job.status.attempt is not None else None) or 0,
     }
     return _written(document) + "\n"
 

@@ -91,6 +91,7 @@ def document(**fields: Any) -> dict[str, Any]:
         "failurePolicy": failure_policy(restartInPlace=False),
         "checkpoint": {"path": None, "declared": False, "repairLatest": True, "since": 0},
         "hang": hang(),
+        "reachedStep": 0,
         **fields,
     }
 

@@ -14,6 +14,7 @@ from deepspeed_operator.reconcile.observe.clocks import ToldClocks
 from deepspeed_operator.reconcile.observe.endings import ToldEndings
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.rounds import ToldRounds
+from deepspeed_operator.reconcile.observe.told_wall_time import LeftWallTime
 
 _ENDS: Final[dict[str, str]] = {
     Reason.RANK_LEFT: "left with exit code 0 while the others trained",
@@ -46,6 +47,7 @@ class AgentMessage(ApiModel):
     stuck: str = Field(default="", max_length=1000)  # what keeps the pod from ending
     rounds: ToldRounds = None
     checkpoint: ToldCheckpoint = None
+    wall_time: LeftWallTime = None
     saved_at_end: str = Field(default="", max_length=MAX_SAVED)  # whether its ranks saved once they were told to end
     ranks: ToldEndings = None
     clocks: ToldClocks = Field(default={})

@@ -21,6 +21,7 @@ from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.rounds import Rounds
 from deepspeed_operator.reconcile.observe.told_hang import ToldHang
 from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
+from deepspeed_operator.reconcile.observe.told_wall_time import AgentWallTime
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
@@ -155,6 +156,7 @@ class AgentReport:
     progress: ToldProgress | None = None
     hang: ToldHang | None = None
     checkpoint: CheckpointReport | None = None
+    wall_time: AgentWallTime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,7 @@ def begin_attempt(
         start_time=now,
         admitted_time=None if old_pods else now,
         restarts_left=left(draft.run, policy, observed.now),
+        reached_step=draft.reached_step,
         excluded_nodes=(excluded(draft.run, observed.now) or None) if policy.avoid_blamed_nodes else None,
     )
     draft.workers = Workers()
@@ -140,7 +141,7 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
     if draft.attempt is not None:
         draft.close_attempt(AttemptOutcome.REPLACED, now)
         draft.attempt = None
-    draft.failure = draft.progress = draft.checkpoint = None
+    draft.failure = draft.progress = draft.checkpoint = draft.goodput = draft.wall_time = None
     draft.run = Run(
         id=spec.run_id,
         start_time=now,

@@ -18,6 +18,7 @@ from deepspeed_operator.api.attempt_status import (
 from deepspeed_operator.api.checkpoint import CheckpointStatus
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.finding import Code
+from deepspeed_operator.api.goodput import Goodput
 from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.progress import Progress
 from deepspeed_operator.api.reason_catalogue import CATALOGUE
@@ -28,6 +29,7 @@ from deepspeed_operator.job.failure_rules import Budget
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.pods import moment
 from deepspeed_operator.reconcile.observe.rounds import Rounds
+from deepspeed_operator.reconcile.observe.told_wall_time import ToldWallTime
 from deepspeed_operator.reconcile.report.blamed_nodes import blamed
 from deepspeed_operator.reconcile.report.restart_counts import with_restart, with_rounds
 
@@ -75,7 +77,8 @@ class StatusDraft:
     """What the next status will be, but for what follows from the verdict; and the events that go with it.
 
     `counted`: the workers as they are now, `moved`: the progress, `saved`: the newest checkpoint. A change of these
-    alone is no news, and is written once a minute at most.
+    alone is no news, and is written once a minute at most. `wall_time`: what agents tell of it, None where none does;
+    `goodput` follows from it when something else is written.
     """
 
     run: Run | None
@@ -88,10 +91,12 @@ class StatusDraft:
     progress: Progress | None
     engine: Engine | None
     checkpoint: CheckpointStatus | None
+    goodput: Goodput | None
     findings: Findings
     counted: Workers | None = None
     moved: Progress | None = None
     saved: CheckpointStatus | None = None
+    wall_time: ToldWallTime | None = None
     events: list[JobEvent] = field(default_factory=list[JobEvent])
 
     @classmethod
@@ -99,6 +104,12 @@ class StatusDraft:
         """Return a draft that says what the status says; `counted` as above, None where the workers stay."""
         taken = {name: getattr(status, name) for name in _FIELDS}
         return cls(**taken, findings=Findings(status.findings), counted=counted)
+
+    @property
+    def reached_step(self) -> int | None:
+        """The highest step that is known of the run; None if none is."""
+        told = self.wall_time.told.reached if self.wall_time is not None else 0
+        return max(told, (self.goodput.reached_step or 0) if self.goodput is not None else 0) or None
 
     def enter(self, phase: Phase, obstacle: Obstacle | None = None) -> None:
         """Say where the current attempt stands, and what keeps it from running, if anything does."""
@@ -213,5 +224,5 @@ class StatusDraft:
         return status.model_copy(update={**taken, "findings": self.findings.kept})
 
 
-_NOT_IN_STATUS = frozenset({"findings", "counted", "moved", "saved", "events"})
+_NOT_IN_STATUS = frozenset({"findings", "counted", "moved", "saved", "wall_time", "events"})
 _FIELDS = tuple(each.name for each in fields(StatusDraft) if each.name not in _NOT_IN_STATUS)

@@ -18,6 +18,7 @@ from deepspeed_operator.reconcile.report.restart_counts import total
 from deepspeed_operator.reconcile.report.shown_progress import at_rest
 from deepspeed_operator.reconcile.report.spec_changes import report_changes, unrun_changes
 from deepspeed_operator.reconcile.report.verdict import Verdict, accepted, verdict_on
+from deepspeed_operator.reconcile.report.wall_time import goodput
 
 # Counters and progress alone are no news: they are written at most this often.
 COUNTERS_EVERY: Final = timedelta(seconds=60)
@@ -83,6 +84,8 @@ def report(
             after = after.model_copy(update=changed)
         else:
             check_at = min(check_at, due) if check_at is not None else due
+    if after != before:
+        after = after.model_copy(update={"goodput": goodput(before, draft, observed.now)})
     announced = (*draft.events, *_announcement(before, after, verdict))
     return Outcome(after, tuple(actions), announced, check_at)
 

@@ -12,6 +12,7 @@ from deepspeed_operator.reconcile.observe.observed import AgentReport
 from deepspeed_operator.reconcile.observe.rounds import rounds_of
 from deepspeed_operator.reconcile.observe.told_hang import told_hang_of
 from deepspeed_operator.reconcile.observe.told_progress import told_progress_of
+from deepspeed_operator.reconcile.observe.told_wall_time import wall_time_of
 from deepspeed_operator.reconcile.runtime.measured_plan import measured_of
 from deepspeed_operator.reconcile.runtime.observed_engine import world_of_agent
 from deepspeed_operator.reconcile.runtime.observed_transport import transport_of
@@ -47,4 +48,5 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
         progress=told_progress_of(said.get("progress")),
         hang=told_hang_of(said.get("hang")),
         checkpoint=checkpoint_of(said.get("checkpoint")),
+        wall_time=wall_time_of(said.get("wallTime")),
     )

@@ -10,6 +10,7 @@ from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.rounds import LastRestart, Rounds
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.verdict import sentence
+from deepspeed_operator.reconcile.runtime.observed_wall_time import latest_wall_time
 
 
 def latest_rounds(observed: Observed, gang: Gang) -> Rounds | None:
@@ -23,7 +24,8 @@ def latest_rounds(observed: Observed, gang: Gang) -> Rounds | None:
 
 
 def report_rounds(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
-    """Count restarts in place, and announce them if there are more than status knew."""
+    """Count restarts in place, and announce them if there are more than status knew; note where the time went."""
+    draft.wall_time = latest_wall_time(observed, gang)
     rounds = latest_rounds(observed, gang)
     if rounds is None or not draft.count_rounds(rounds, observed.now) or draft.attempt is None:
         return
