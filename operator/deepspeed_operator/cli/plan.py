@@ -73,6 +73,9 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--in-place", action="store_true", help="with --apply: write the file")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="for people or programs")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="also write a page for a review, which needs no other file"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -98,6 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(message, file=sys.stderr)
     if arguments.apply is not None:
         return _apply(arguments, content, planned)
+    if arguments.html is not None and planned:
+        from deepspeed_operator.cli.plan_page import page  # noqa: PLC0415 -- who asks for none need not wait for it
+
+        arguments.html.write_text(page(planned), encoding="utf-8")
     if arguments.output == "json":
         print(json.dumps([record(each) for each in planned], indent=2, ensure_ascii=False))
     else:
