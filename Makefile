@@ -22,9 +22,11 @@ TESTS_OF = tests/$(patsubst cluster-smoke,cluster,$(patsubst images-test,images,
 
 -include dev/cluster/cluster.mk dev/images/images.mk tests/oracle/oracle.mk
 
+# It is made anew from whatever changed: nothing here lists what that may be.
+.PHONY: dsjob.pyz
 .PHONY: help demo test check lint unit build $(STAGES) faults-full docs generate
 help: ## This list.
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+	@sed -n 's/^\([a-z0-9.-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: $(SYNCED) ## Train on two nodes from examples/quickstart.yaml. CLUSTER=current OPERATOR_IMAGE= WORKER_IMAGE= uses your cluster.
 	$(PYTHON) -m dev.demo
@@ -83,6 +85,11 @@ generate: $(SYNCED) ## Write again what is generated: the CRD (crds/, chart, dsj
 	$(PYTHON) -m dev.demo.embed
 	$(PYTHON) -m dev.chart_page
 	.venv/bin/pytest -q tests/unit/api tests/unit/dsconfig tests/unit/render tests/unit/cli/test_import_golden.py tests/e2e/test_chart.py -k "golden or rendered or documents" --update-golden
+
+KREW_URL ?=
+KREW_HOMEPAGE ?=
+dsjob.pyz: $(SYNCED) ## dsjob as one file, dist/dsjob.pyz; KREW_URL=… KREW_HOMEPAGE=… also make krew's archive and manifest.
+	$(PYTHON) -m dev.dsjob --url "$(KREW_URL)" --homepage "$(KREW_HOMEPAGE)"
 
 $(SYNCED): pyproject.toml uv.lock | $(UV)
 	$(UV) sync --frozen --quiet --no-python-downloads
