@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deepspeed_operator.api.names import GROUP
 from dev import preparation
 from dev.cluster.cluster import Cluster
 from dev.cluster.processes import CommandError, run
@@ -19,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts/deepspeed-operator"
 GOLDEN = ROOT / "tests/golden/chart"
 
+GROUP_OF_RBAC = "rbac.authorization.k8s.io"
+RBAC = {"apiVersion": f"{GROUP_OF_RBAC}/v1"}
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 DEFAULT: dict[str, Any] = {"image": {"repository": "registry.example.com/team/deepspeed-operator"}}
 FULL: dict[str, Any] = {
@@ -240,13 +243,20 @@ def test_nobody_runs_pods_through_the_operator_who_may_not_run_them(
     refusal: str,
 ) -> None:
     namespace = make_namespace("authors")
-    for number, right in enumerate(["create,get,patch deepspeedjobs", *rights.split("; ")]):
+    rules: list[dict[str, Any]] = [{"apiGroups": [GROUP], "resources": ["deepspeedjobs"], "verbs": ["create", "get"]}]
+    for right in rights.split("; "):
         verbs, resource = right.split()
         kind, _, name = resource.partition("/")
-        named = [f"--resource-name={name}"] if name else []
-        at = f"--namespace={namespace.name}"
-        cluster.kubectl("create", "role", f"r{number}", f"--verb={verbs}", f"--resource={kind}", *named, at)
-        cluster.kubectl("create", "rolebinding", f"r{number}", f"--role=r{number}", "--user=author", at)
+        named = {"resourceNames": [name]} if name else {}
+        rules.append({"apiGroups": [""], "resources": [kind], "verbs": verbs.split(","), **named})
+    namespace.apply(
+        {**RBAC, "kind": "Role", "metadata": {"name": "author"}, "rules": rules},
+        {
+            **RBAC, "kind": "RoleBinding", "metadata": {"name": "author"},
+            "roleRef": {"apiGroup": GROUP_OF_RBAC, "kind": "Role", "name": "author"},
+            "subjects": [{"apiGroup": GROUP_OF_RBAC, "kind": "User", "name": "author"}],
+        },
+    )  # fmt: skip
     job = refused_job("a")
     job["spec"]["template"] = {"spec": {"serviceAccountName": account}}
     create = ["create", "--as=author", "--dry-run=server", "-f", "-", f"--namespace={namespace.name}"]
