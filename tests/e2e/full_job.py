@@ -100,6 +100,7 @@ FULL: Json = {
             "cleanPodPolicy": "DeleteAll",
             "ttlSecondsAfterFinished": 3600,
         },
+        "scheduling": {"queueName": "team", "priorityClassName": "urgent"},
         "runId": "1",
         "managedBy": "example.com/other",
     },
@@ -153,6 +154,15 @@ FULL: Json = {
             ],
             "excludedNodes": ["node1"],
             "nextTime": MOMENT,
+            "placement": {
+                "flavors": ["h100"],
+                "nodeSelector": {"NCCL_DEBUG": "h100"},
+                "tolerations": [
+                    {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 1}
+                ],
+                "labels": {"NCCL_DEBUG": "b"},
+                "annotations": {"NCCL_DEBUG": "b"},
+            },
             "obstacle": {"reason": "Unschedulable", "message": "m"},
         },
         "attempts": [
@@ -187,6 +197,7 @@ FULL: Json = {
             "message": "m",
         },
         "restarts": 1,
+        "queue": {"name": "team", "priorityClass": "urgent", "workload": "full-0-job-1", "prebuilt": True},
         "workers": {"ready": 0},
         "failure": {
             "reason": "RankFailed",

@@ -28,6 +28,7 @@ FULL: dict[str, Any] = {
     "replicas": 2,
     "watchNamespaces": ["team-a", "team-b"],
     "readNodes": True,
+    "kueue": {"enabled": True},
     "api": {"qps": 50, "inFlight": 8},
     "logging": {"format": "plain", "level": "debug"},
     "crds": {"enabled": False},

@@ -251,6 +251,7 @@ CHANGES: dict[str, Any] = {
     "checkpoint": {"path": "/other"},
     "parallelism": {"tensor": 2},
     "successPolicy": "AllPods",
+    "scheduling": {"queueName": "other"},
     "failurePolicy": {"maxRestarts": 7},
     "lifecycle": None,
 }

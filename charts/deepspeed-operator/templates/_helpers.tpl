@@ -98,6 +98,14 @@ labels:
   resourceNames: [deepspeed-operator-jobs]
   verbs: [get, update]
 {{- end }}
+{{- if .Values.kueue.enabled }}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+{{- end }}
 - apiGroups: [""]
   resources: [resourcequotas]
   verbs: [list]

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.markers import Atomic, Timestamp
 from deepspeed_operator.api.progress import Steps
+from deepspeed_operator.api.queueing import Placement
 from deepspeed_operator.api.restarts import MAX_NODES, Restarts
 
 MAX_MESSAGE = 32_768  # the limit of a Kubernetes condition's message
@@ -28,10 +29,12 @@ def legible(length: int) -> BeforeValidator:
 class Phase(StrEnum):
     """Where an attempt stands: what is done about it depends on this, and on the pods that are seen."""
 
+    QUEUED = "Queued"
     STARTING = "Starting"
     REFUSED = "Refused"
     RUNNING = "Running"
     REPLACING = "Replacing"
+    EVICTING = "Evicting"
     BACKING_OFF = "BackingOff"
     STOPPING = "Stopping"
     SUSPENDED = "Suspended"
@@ -67,9 +70,11 @@ class AttemptStatus(ApiModel):
 
     number: int = Field(description="Grows over all runs of the job, from 1.")
     phase: Phase = Field(
-        description="Starting: its pods are made, or wait for something. Refused: the API server refused one of them, "
+        description="Queued: no pod is made until its queue admits it. Starting: its pods are made, or wait for "
+        "something. Refused: the API server refused one of them, "
         "and none is kept until the next try. Running: all ranks run. Replacing: pods were lost, and the others wait "
-        "for those that take their places. BackingOff: it has failed, and another attempt "
+        "for those that take their places. Evicting: its queue takes the quota back, and its pods were told to end. "
+        "BackingOff: it has failed, and another attempt "
         "follows at nextTime. Stopping: its pods were told to end. Suspended: "
         "none is left. Ended: it has its result.",
     )
@@ -77,7 +82,7 @@ class AttemptStatus(ApiModel):
     admitted_time: Timestamp | None = Field(
         default=None,
         description="Since when all of its pods may start; the startup deadline counts from here. Absent while old "
-        "pods may still write or a scheduling gate, such as a queue's, keeps a pod back.",
+        "pods may still write, or a queue or a scheduling gate keeps its pods back.",
     )
     running_time: Timestamp | None = Field(
         default=None,
@@ -110,6 +115,9 @@ class AttemptStatus(ApiModel):
     next_time: Timestamp | None = Field(
         default=None, description="When the next attempt begins. Absent unless the phase is BackingOff."
     )
+    placement: Placement | None = Field(
+        default=None, description="Where its queue has quota for its pods. Absent without a queue, and while it waits."
+    )
     obstacle: Obstacle | None = Field(
         default=None, description="What keeps it from running. Absent where nothing is known to."
     )
@@ -126,6 +134,7 @@ class AttemptOutcome(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     SUSPENDED = "Suspended"
+    EVICTED = "Evicted"
     REPLACED = "Replaced"
 
 
@@ -143,9 +152,12 @@ class EndedAttempt(ApiModel):
     )
     end_time: Timestamp = Field(description="When it ended.")
     outcome: AttemptOutcome = Field(
-        description="Succeeded or Failed: by itself. Suspended: by spec.suspend. Replaced: by another spec.runId."
+        description="Succeeded or Failed: by itself. Suspended: by spec.suspend. Evicted: by its queue. Replaced: by "
+        "another spec.runId."
     )
-    reason: str | None = Field(default=None, max_length=256, description="Why it failed, a word for programs.")
+    reason: str | None = Field(
+        default=None, max_length=256, description="Why it failed or was evicted, a word for programs."
+    )
     category: str | None = Field(
         default=None,
         max_length=64,

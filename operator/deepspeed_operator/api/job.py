@@ -9,6 +9,7 @@ from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.lifecycle import HEAD_NEEDS_PEERS
 from deepspeed_operator.api.markers import Cel
 from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
+from deepspeed_operator.api.queueing import LABEL_PREBUILT, LABEL_PRIORITY, LABEL_QUEUE, QueueLabels
 from deepspeed_operator.api.spec import ONE_CONFIG_SOURCE, DeepSpeedJobSpec
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding
 
@@ -16,7 +17,7 @@ from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding
 # dsConfig and template are opaque to CEL; the operator keeps a run's configuration and says so in a finding.
 _FROZEN_FIELDS = (
     "nodes", "slotsPerNode", "image", "training", "dsConfigFrom", "deepspeedVersion", "parallelism",
-    "network", "sharedMemory", "checkpoint", "failurePolicy", "successPolicy", "lifecycle",
+    "network", "sharedMemory", "checkpoint", "failurePolicy", "successPolicy", "lifecycle", "scheduling",
 )  # fmt: skip
 _OPTIONAL_FIELDS = frozenset(_FROZEN_FIELDS) - {"nodes", "training", "successPolicy"}
 
@@ -59,6 +60,7 @@ class ObjectMeta(ApiModel):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    labels: QueueLabels = Field(default={})
 
 
 class DeepSpeedJob(ApiModel):
@@ -75,6 +77,23 @@ class DeepSpeedJob(ApiModel):
     def excess(self) -> tuple[Finding, ...]:
         """What of the job was too large to be read: its spec is without it, and is refused."""
         return self._excess
+
+    @property
+    def queue_name(self) -> str | None:
+        """The LocalQueue that spec asks for, or the job's label; None for no queue."""
+        named = self.spec.scheduling.queue_name if self.spec.scheduling is not None else None
+        return named or self.metadata.labels.get(LABEL_QUEUE) or None
+
+    @property
+    def queue_priority(self) -> str | None:
+        """The WorkloadPriorityClass that spec asks for, or the job's label; None for none."""
+        named = self.spec.scheduling.priority_class_name if self.spec.scheduling is not None else None
+        return named or self.metadata.labels.get(LABEL_PRIORITY) or None
+
+    @property
+    def prebuilt_workload(self) -> str | None:
+        """The Workload that somebody else has made for the job; None where the operator makes it."""
+        return self.metadata.labels.get(LABEL_PREBUILT) or None
 
     def without_excess(self, excess: Iterable[Finding]) -> Self:
         """Return the job as one that was read without what is too large."""

@@ -26,6 +26,7 @@ LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_INDEX: Final = f"{GROUP}/index"
 LABEL_REPLACEMENT: Final = f"{GROUP}/replacement"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-digest"
+ANNOTATION_CONTENT: Final = f"{GROUP}/content-digest"  # of a Workload
 
 JOB_DIRECTORY: Final = "/etc/deepspeed-operator"
 FILES_DIRECTORY: Final = "/etc/deepspeed-operator-files"

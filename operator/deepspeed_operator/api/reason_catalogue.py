@@ -61,6 +61,19 @@ _ACCEPTED: Final = {
     ),
 }
 _RECONCILING: Final = {
+    Reason.QUEUE_UNAVAILABLE: Entry(
+        Category.INFRASTRUCTURE,
+        "The job asks for a queue, and Kueue is not there, the operator may not write its Workloads, or a "
+        "WorkloadPriorityClass or ResourceFlavor is missing. Nothing is created. The message says which.",
+        "Follow the message (docs/kueue.md); it is tried again every 30 s. Or run the job without a queue.",
+    ),
+    Reason.QUOTA_RECLAIMED: Entry(
+        Category.DISRUPTION,
+        "Kueue takes the quota of a running job back: it was preempted, its pods were not ready in time, its queue was "
+        "stopped, or its Workload was deactivated or deleted. The message has Kueue's words. The pods end with their "
+        "grace to save, and the job waits in its queue again. It counts against no budget.",
+        "Nothing; look at the queue, and at the priorities of jobs in it.",
+    ),
     Reason.STARTING: Entry(
         None,
         "Pods are being created, or their ranks wait for each other.",
@@ -138,6 +151,11 @@ _RECONCILING: Final = {
     ),
 }
 _READY: Final = {
+    Reason.QUEUED: Entry(
+        None,
+        "The job waits in its queue, and no pod exists. The message has Kueue's words. No deadline counts meanwhile.",
+        "Look at the LocalQueue and its ClusterQueue (docs/kueue.md).",
+    ),
     Reason.RUNNING: Entry(
         None,
         "All ranks run.",

@@ -27,6 +27,9 @@ class Reason(StrEnum):
     QUARANTINED = "Quarantined"
     NAME_CONFLICT = "NameConflict"
 
+    QUEUED = "Queued"
+    QUEUE_UNAVAILABLE = "QueueUnavailable"
+    QUOTA_RECLAIMED = "QuotaReclaimed"
     STARTING = "Starting"
     PODS_REFUSED = "PodsRefused"
     SCHEDULING_GATED = "SchedulingGated"

@@ -14,6 +14,7 @@ from deepspeed_operator.api.lifecycle import PARTIAL_GANG_WITHIN_STARTUP, Lifecy
 from deepspeed_operator.api.markers import Atomic, Cel, FreeForm, IntOrString
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH
 from deepspeed_operator.api.quantity import QUANTITY_PATTERN
+from deepspeed_operator.api.queueing import JobScheduling
 
 
 class Launcher(StrEnum):
@@ -367,6 +368,7 @@ class DeepSpeedJobSpec(ApiModel):
     lifecycle: Annotated[Lifecycle, PARTIAL_GANG_WITHIN_STARTUP] | None = Field(
         default=None, description="Limits in time, and what is kept of a finished job. Unset: their defaults."
     )
+    scheduling: JobScheduling | None = Field(default=None, description="The queue that the job waits in. Unset: none.")
     run_id: str = Field(
         default="",
         max_length=64,

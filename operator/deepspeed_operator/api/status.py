@@ -14,6 +14,7 @@ from deepspeed_operator.api.goodput import Goodput
 from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
 from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.progress import Progress
+from deepspeed_operator.api.queueing import QueueStatus
 from deepspeed_operator.api.restarts import MAX_NODES, BlamedNode, RecentRestarts, RepeatedFailure, Restarts
 from deepspeed_operator.api.transport import Transport
 
@@ -26,6 +27,7 @@ class State(StrEnum):
     """A word for the printer column, derived from the run and its attempt; nothing is decided upon it."""
 
     INVALID = "Invalid"
+    QUEUED = "Queued"
     STARTING = "Starting"
     RUNNING = "Running"
     RESTARTING = "Restarting"
@@ -266,6 +268,7 @@ class DeepSpeedJobStatus(ApiModel):
     restarts: int | None = Field(
         default=None, description="How often the ranks of the run have started again, in their pods or in new ones."
     )
+    queue: QueueStatus | None = Field(default=None, description="The queue of the run. Absent: it has, and had, none.")
     workers: Workers | None = Field(default=None, description="Pods of the current attempt.")
     failure: Failure | None = Field(default=None, description="Why the run failed.")
     transport: Transport | None = Field(default=None, description="How the ranks of the attempt are connected.")

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _started_after(cluster: Kubectl, name: str, attempt: int) -> JobView | None:
     """Wait for an attempt after this one whose pods have all started, and return the job; None if it ends before."""
     for job in cluster.watch(name, None):
-        if job.attempt > attempt and job.phase not in {"Starting", "Refused"}:
+        if job.attempt > attempt and job.phase not in {"Queued", "Starting", "Refused"}:
             return job
         if job.finished or job.refused:
             return None

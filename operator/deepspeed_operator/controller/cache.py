@@ -14,6 +14,7 @@ from deepspeed_operator.api.status import State
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.controller.resources import Json
 from deepspeed_operator.reconcile.observe.pods import PodView
+from deepspeed_operator.reconcile.observe.workload_view import WorkloadView
 
 # More than go while a request waits for its answer.
 REMEMBERED = 10_000
@@ -225,6 +226,53 @@ class PodCache:
             self._gone_count -= 1
             if not pods:
                 del self._gone[key]
+
+
+class WorkloadCache:
+    """Workloads of jobs as last seen: one a job."""
+
+    def __init__(self, changed: Callable[[Key], None]) -> None:
+        self._views: dict[Key, WorkloadView] = {}
+        self._ends = Ends()
+        self._changed = changed
+
+    def get(self, key: Key, name: str) -> WorkloadView | None:
+        """Return the job's Workload, if it has this name."""
+        view = self._views.get(key)
+        return view if view is not None and view.name == name else None
+
+    def put(self, view: WorkloadView) -> None:
+        """Keep it, unless its end or a newer version is known; tell if anything but its version has changed."""
+        key = _of_its_job(view)
+        if key is None or self._ends.after(view.uid, int(view.resource_version)):
+            return
+        known = self._views.get(key)
+        if known is not None and int(known.resource_version) >= int(view.resource_version):
+            return
+        self._views[key] = view
+        if known is None or replace(known, resource_version=view.resource_version) != view:
+            self._changed(key)
+
+    def ended(self, view: WorkloadView) -> None:
+        """Forget it for good."""
+        self._ends.add(view.uid, int(view.resource_version))
+        self._remove(view)
+
+    def retain(self, namespace: str | None, uids: set[str], version: int) -> None:
+        """Forget those of the namespace (none: of all) that a list of this version did not show."""
+        for key, view in list(self._views.items()):
+            if namespace in {None, key[0]} and view.uid not in uids and int(view.resource_version) <= version:
+                self._remove(view)
+
+    def _remove(self, view: WorkloadView) -> None:
+        key = _of_its_job(view)
+        if key is not None and key in self._views and self._views[key].uid == view.uid:
+            del self._views[key]
+            self._changed(key)
+
+
+def _of_its_job(view: WorkloadView) -> Key | None:
+    return (view.namespace, view.job) if view.job is not None else None
 
 
 def job_key(job: DeepSpeedJob) -> Key:

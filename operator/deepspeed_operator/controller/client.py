@@ -20,7 +20,7 @@ from deepspeed_operator.controller.metrics import API_ERRORS, READS, WRITES
 from deepspeed_operator.controller.ratelimit import RateLimiter
 from deepspeed_operator.controller.resources import Json, Resource
 
-Verb = Literal["get", "list", "watch", "create", "update", "delete"]
+Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
 
 PAGE = 100  # objects of a list; a pod may have half a megabyte
 REQUEST_SECONDS = 30.0
@@ -30,7 +30,7 @@ WATCH_SILENCE_SECONDS = 90.0
 ATTEMPTS = 6
 LONGEST_PAUSE = 60.0
 
-_METHODS: dict[Verb, str] = {"create": "POST", "update": "PUT", "delete": "DELETE"}
+_METHODS: dict[Verb, str] = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 
 
@@ -139,6 +139,11 @@ class Client:
         path = resource.path(namespace, body["metadata"]["name"], subresource)
         return await self._request("update", path, resource, namespace=namespace, body=body)
 
+    async def patch(self, resource: Resource, namespace: str, body: Json, subresource: str | None = None) -> Json:
+        """Merge this into an object or its status; with a resourceVersion in it, only into that version."""
+        path = resource.path(namespace, body["metadata"]["name"], subresource)
+        return await self._request("patch", path, resource, namespace=namespace, body=body)
+
     async def deletable(self, resource: Resource, namespace: str, name: str) -> bool:
         """Say whether an object is there that we could delete: so much can be known of one that may not be read.
 
@@ -216,7 +221,7 @@ class Client:
     ) -> bytes:
         headers = {"Accept": accept or "application/json", **await self._connection.authorization()}
         if data is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=10)
         url = self._connection.server + path
         sent_at = steady()

@@ -40,18 +40,22 @@ from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import JOBS, Json
 from deepspeed_operator.controller.settling import Settling
 from deepspeed_operator.controller.tokens import Tokens
+from deepspeed_operator.controller.workloads import Workloads
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import (
     Action,
     CreatePods,
+    CreateWorkload,
     DeleteChildren,
     DeleteConfigMaps,
     DeletePod,
+    DeleteWorkload,
     Ensure,
     EnsureToken,
     GiveBack,
     JobEvent,
     Outcome,
+    PatchWorkload,
 )
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.reconciler import reconcile
@@ -81,6 +85,7 @@ class Executor:
     marker: Marker
     installation: Installation
     tokens: Tokens
+    workloads: Workloads
     _memories: dict[Key, JobMemory] = field(default_factory=dict[Key, JobMemory])
     _pace: Pace = field(default_factory=Pace)
     _pruned_noted: bool = False
@@ -176,7 +181,9 @@ class Executor:
         metadata = job.metadata
         with DECIDE_SECONDS.time(), self._pace.timed(metadata.namespace), self.marker.on(metadata.uid):
             pods = self.pods.of_job(job_key(job))
-            outcome = reconcile(Observed(job, pods, memory.facts, moment), self.installation)
+            workload, watched = self.workloads.of_job(job), self.workloads.watched
+            observed = Observed(job, pods, memory.facts, moment, workload, watched)
+            outcome = reconcile(observed, self.installation)
         # Changes call for the next look; a wrong belief that none is to come must not last.
         due = RESYNC if outcome.check_at is None else (outcome.check_at - moment).total_seconds()
         self.queue.add_after(job_key(job), max(due, AT_LEAST))
@@ -263,6 +270,8 @@ class Executor:
             case GiveBack(attempt, message):
                 refusal = memory.refusal(attempt, Reason.GANG_GIVEN_BACK, message)
                 memory.facts = replace(memory.facts, refusal=refusal)
+            case CreateWorkload() | PatchWorkload() | DeleteWorkload():
+                memory.facts = replace(memory.facts, workload=await self.workloads.do(job, action))
             case DeleteConfigMaps(attempt, names):
                 for name in names:
                     await remove_config_map(self.client, job, name)

@@ -1,4 +1,4 @@
-"""Keeps the pod cache true: a list, then a watch, and a new list whenever the watch cannot go on.
+"""Keeps a cache true: a list, then a watch, and a new list whenever the watch cannot go on.
 
 A list replaces what was known, so that deletions are seen that happened while nobody watched.
 """
@@ -6,17 +6,20 @@ A list replaces what was known, so that deletions are seen that happened while n
 import asyncio
 import logging
 import random
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 import aiohttp
 
 from deepspeed_operator.api.names import OPERATOR
-from deepspeed_operator.controller.cache import PodCache
+from deepspeed_operator.controller.cache import PodCache, WorkloadCache
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.metrics import RELISTS
-from deepspeed_operator.controller.resources import PODS, Json
+from deepspeed_operator.controller.resources import PODS, WORKLOADS, Json, Resource
 from deepspeed_operator.reconcile.observe.pods import PodView, pod_view
+from deepspeed_operator.reconcile.observe.workload_view import WorkloadView, workload_view
 
 SELECTOR = f"app.kubernetes.io/managed-by={OPERATOR}"
 LONGEST_BACKOFF = 30.0
@@ -24,19 +27,47 @@ LONGEST_BACKOFF = 30.0
 _log = logging.getLogger(__name__)
 
 
-class PodInformer:
-    """Watches the pods of one namespace, or of all."""
+class View(Protocol):
+    """What is kept of an object."""
 
-    def __init__(self, client: Client, cache: PodCache, namespace: str | None) -> None:
+    @property
+    def uid(self) -> str: ...
+
+
+Kept = TypeVar("Kept", bound=View)
+Told_contra = TypeVar("Told_contra", bound=View, contravariant=True)
+
+
+class Cache(Protocol[Told_contra]):
+    """Where what is seen goes."""
+
+    def put(self, view: Told_contra, /) -> None: ...
+    def ended(self, view: Told_contra, /) -> None: ...
+    def retain(self, namespace: str | None, uids: set[str], version: int) -> None: ...
+
+
+class Informer(Generic[Kept]):
+    """Watches the objects of a kind with our label, in one namespace, or in all."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        cache: Cache[Kept],
+        namespace: str | None,
+        project: Callable[[Json], Kept | None],
+    ) -> None:
         self._client = client
+        self._resource = resource
         self._cache = cache
         self._namespace = namespace
+        self._project = project
         self._failures = 0
         self._version: str | None = None
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow the pods until cancelled."""
+        """Follow them until cancelled."""
         while True:
             try:
                 if self._version is None:
@@ -47,6 +78,9 @@ class PodInformer:
                 # What the stream told before it broke is kept; only an expired version needs a new list.
                 if error.expired:
                     self._version = None
+                elif error.status in {403, 404}:  # the kind is gone, or forbidden
+                    self._version = None
+                    self.synced.clear()
                 await self._pause(error)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 await self._pause(error)
@@ -55,9 +89,9 @@ class PodInformer:
         RELISTS.inc()
         uids: set[str] = set()
         version = ""
-        async for page in self._client.pages(PODS, self._namespace, projected, selector=SELECTOR):
+        async for page in self._client.pages(self._resource, self._namespace, self._project, selector=SELECTOR):
             version = page["metadata"]["resourceVersion"]
-            views: list[PodView | None] = page["items"]
+            views: list[Kept | None] = page["items"]
             for view in views:
                 if view is not None:
                     uids.add(view.uid)
@@ -67,12 +101,12 @@ class PodInformer:
 
     async def _follow(self) -> None:
         assert self._version is not None
-        async for event in self._client.watch(PODS, self._namespace, since=self._version, selector=SELECTOR):
+        async for event in self._client.watch(self._resource, self._namespace, since=self._version, selector=SELECTOR):
             item: Json = event["object"]
             if event["type"] == "DELETED":
-                if view := projected(item):
+                if view := self._project(item):
                     self._cache.ended(view)
-            elif event["type"] != "BOOKMARK" and (view := projected(item)):
+            elif event["type"] != "BOOKMARK" and (view := self._project(item)):
                 self._cache.put(view)
             self._progress(item["metadata"]["resourceVersion"])
 
@@ -85,8 +119,32 @@ class PodInformer:
         pause = min(0.2 * 2 ** min(self._failures, 16), LONGEST_BACKOFF)
         if isinstance(error, ApiError) and error.retry_after is not None:
             pause = error.retry_after
-        _log.log(logging.INFO if self._failures < 3 else logging.WARNING, "Watch of pods broke: %s", error)
+        _log.log(
+            logging.INFO if self._failures < 3 else logging.WARNING,
+            "Watch of %s broke: %s",
+            self._resource.plural,
+            error,
+        )
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 -- jitter
+
+
+class PodInformer(Informer[PodView]):
+    """Watches the pods of jobs."""
+
+    def __init__(self, client: Client, cache: PodCache, namespace: str | None) -> None:
+        super().__init__(client, PODS, cache, namespace, projected)
+
+
+class WorkloadInformer(Informer[WorkloadView]):
+    """Watches the Workloads of jobs, once anybody asks for one: where no job has a queue, it costs nothing."""
+
+    def __init__(self, client: Client, cache: WorkloadCache, namespace: str | None) -> None:
+        super().__init__(client, WORKLOADS, cache, namespace, workload_view)
+        self.wanted = asyncio.Event()
+
+    async def run(self) -> None:
+        await self.wanted.wait()
+        await super().run()
 
 
 def projected(pod: Json) -> PodView | None:

@@ -20,6 +20,7 @@ from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.controller.verdicts import Verdicts
+from deepspeed_operator.controller.workloads import Workloads
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.plan.advice.forecast import Foreseen, foresee
 from deepspeed_operator.plan.advice.recalibration import Corrected, correct_plan
@@ -34,6 +35,8 @@ from deepspeed_operator.reconcile.actions import (
     Question,
     ReadAgent,
     ReadConfigMap,
+    ReadOfQueue,
+    ReadWorkload,
 )
 from deepspeed_operator.reconcile.admission.configuration import digest_of
 from deepspeed_operator.reconcile.observe.observed import (
@@ -59,8 +62,10 @@ class Questions:
         quotas: Quotas,
         installation: Installation,
         tokens: Tokens,
+        workloads: Workloads,
     ) -> None:
         self._client = client
+        self._workloads = workloads
         self._pods = pods
         self._judges = judges
         self._verdicts = Verdicts(judges, installation)
@@ -79,7 +84,9 @@ class Questions:
             if failure is not None:
                 raise failure
 
-    async def answer(self, job: DeepSpeedJob, memory: JobMemory, question: Question[object]) -> None:
+    async def answer(  # noqa: PLR0912 -- one branch a question
+        self, job: DeepSpeedJob, memory: JobMemory, question: Question[object]
+    ) -> None:
         """Put the answer into the job's facts, in one step once it is there: others are answered meanwhile."""
         match question:
             case ReadConfigMap(name, key):
@@ -116,6 +123,13 @@ class Questions:
             case ForeseePlan():
                 plan = await foreseen_plan(self._judges, job, question)
                 memory.facts = replace(memory.facts, foreseen=ForeseenPlan(question, plan))
+            case ReadWorkload(name):
+                known = await self._workloads.read(job, name)
+                memory.facts = replace(memory.facts, workload=known)
+            case ReadOfQueue(kind, name):
+                found = await self._workloads.look_up(question)
+                of_queue = {**memory.facts.of_queue, (kind, name): found}
+                memory.facts = replace(memory.facts, of_queue=of_queue)
             case ConfirmMissing(pods):
                 missing = await self._confirm_missing(job, pods)
                 memory.facts = replace(memory.facts, confirmed_missing=memory.facts.confirmed_missing | missing)

@@ -7,14 +7,14 @@ from typing import Any
 import kopf
 
 from deepspeed_operator.controller.bodies import Bodies
-from deepspeed_operator.controller.cache import JobCache, PodCache
+from deepspeed_operator.controller.cache import JobCache, PodCache, WorkloadCache
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.connection import Connection
 from deepspeed_operator.controller.creation import PodCreation
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.executor import Executor
 from deepspeed_operator.controller.health import Health, register_jobs_by_state
-from deepspeed_operator.controller.informer import PodInformer
+from deepspeed_operator.controller.informer import PodInformer, WorkloadInformer
 from deepspeed_operator.controller.isolation import Isolation
 from deepspeed_operator.controller.jobs import JobFeed, JobReader, job_registry, kopf_settings
 from deepspeed_operator.controller.judges import Judges
@@ -26,6 +26,7 @@ from deepspeed_operator.controller.queue import WorkQueue
 from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.settings import Settings
 from deepspeed_operator.controller.tokens import Tokens
+from deepspeed_operator.controller.workloads import Workloads
 from deepspeed_operator.delivery import agent_archive
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.render.network_policy import jobs_policy
@@ -51,6 +52,11 @@ class Replica:
         self._informers = [
             PodInformer(self.client, pods, namespace) for namespace in settings.watched_namespaces or (None,)
         ]
+        queued = WorkloadCache(self._queue.add)
+        self._workload_informers = [
+            WorkloadInformer(self.client, queued, namespace) for namespace in settings.watched_namespaces or (None,)
+        ]
+        workloads = Workloads(self.client, queued, self._workload_informers)
         self._synced = [self._feed.synced, *(informer.synced for informer in self._informers)]
         self.health.syncing = self._synced
         self._events = EventRecorder(self.client, settings.identity)
@@ -67,7 +73,14 @@ class Replica:
         self._judges = judges
         quotas, self._tokens = Quotas(self.client), Tokens()
         self._questions = Questions(
-            self.client, jobs, pods, judges, quotas=quotas, installation=installation, tokens=self._tokens
+            self.client,
+            jobs,
+            pods,
+            judges,
+            quotas=quotas,
+            installation=installation,
+            tokens=self._tokens,
+            workloads=workloads,
         )
         self._executor = Executor(
             client=self.client,
@@ -85,6 +98,7 @@ class Replica:
             marker=marker,
             installation=installation,
             tokens=self._tokens,
+            workloads=workloads,
         )
 
     async def prepare(self) -> None:
@@ -101,6 +115,8 @@ class Replica:
         yield "job sweep", self._feed.run()
         for informer in self._informers:
             yield "pod informer", informer.run()
+        for informer in self._workload_informers:
+            yield "workload informer", informer.run()
 
     def writers(self) -> Iterator[Part]:
         """What writes, or decides whether anything may."""

@@ -33,6 +33,10 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslic
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 EVENTS = Resource("v1", "Event", "events")
 QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
+WORKLOADS = Resource("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
+RESOURCE_FLAVORS = Resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors")
+WORKLOAD_PRIORITY_CLASSES = Resource("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
 _CHILDREN = {

@@ -22,7 +22,9 @@ if TYPE_CHECKING:  # who only judges a job need not load the planner for it
         FoundGpus,
         HalfGangs,
         JudgedRun,
+        Lookup,
         Observed,
+        WorkloadAnswer,
     )
 
 Manifest = dict[str, Any]
@@ -177,6 +179,32 @@ class ConfirmMissing(Question[frozenset[str]]):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadWorkload(Question["WorkloadAnswer"]):
+    """Fill `facts.workload` with the Workload of this name; an answer that was read no later will not do."""
+
+    name: str
+    newer_than: datetime = field(compare=False)
+
+    def answer_among(self, facts: "Facts") -> "WorkloadAnswer | None":
+        known = facts.workload
+        answers = known is not None and known.name == self.name and known.read_at > self.newer_than
+        return known if answers else None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOfQueue(Question["Lookup"]):
+    """Fill `facts.of_queue` with an object of the whole cluster, such as a ResourceFlavor, by its kind and name."""
+
+    kind: Literal["ResourceFlavor", "WorkloadPriorityClass", "PriorityClass"]
+    name: str
+    newer_than: datetime = field(compare=False)
+
+    def answer_among(self, facts: "Facts") -> "Lookup | None":
+        known = facts.of_queue.get((self.kind, self.name))
+        return known if known is not None and known.read_at > self.newer_than else None
+
+
+@dataclass(frozen=True, slots=True)
 class Ensure:
     """Make the object exist with at least this content. A foreign owner fills `facts.refusal` (NameConflict)."""
 
@@ -245,7 +273,33 @@ class DeleteChildren:
     slices: tuple[str, ...]
 
 
-Action = Ensure | EnsureToken | CreatePods | GiveBack | DeletePod | DeleteConfigMaps | DeleteChildren
+@dataclass(frozen=True, slots=True)
+class CreateWorkload:
+    """Make the job's Workload; one of its name that is there is read into `facts.workload`."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class PatchWorkload:
+    """Merge this into exactly this version of the Workload, or of its status, and note what comes of it."""
+
+    name: str
+    resource_version: str
+    patch: Manifest
+    of_status: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWorkload:
+    """Delete exactly this Workload."""
+
+    name: str
+    uid: str
+
+
+OfQueue = CreateWorkload | PatchWorkload | DeleteWorkload
+Action = Ensure | EnsureToken | CreatePods | GiveBack | DeletePod | DeleteConfigMaps | DeleteChildren | OfQueue
 
 
 @dataclass(frozen=True, slots=True)

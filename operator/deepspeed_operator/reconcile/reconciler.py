@@ -12,7 +12,10 @@ from deepspeed_operator.reconcile.observe.unanswered import Unanswered, meanwhil
 from deepspeed_operator.reconcile.phases.backing_off import back_off, failed_before
 from deepspeed_operator.reconcile.phases.beginning import RunRefusal, begin_run, refused
 from deepspeed_operator.reconcile.phases.ending import keep_result
+from deepspeed_operator.reconcile.phases.evicting import stop_evicted
 from deepspeed_operator.reconcile.phases.lost_nodes import lost_pods
+from deepspeed_operator.reconcile.phases.queued import wait_in_queue
+from deepspeed_operator.reconcile.phases.quota import with_queue
 from deepspeed_operator.reconcile.phases.running import continue_attempt
 from deepspeed_operator.reconcile.phases.suspending import suspend_attempt
 from deepspeed_operator.reconcile.report.grace import report_grace
@@ -72,14 +75,14 @@ def _judge_next(observed: Observed, gang: Gang, installation: Installation) -> O
     ended_just_now = next_run is not None and next_run.completion_time != observed.run.completion_time
     after = accepted_run.status.attempt
     failed_just_now = after is not None and after.phase is Phase.BACKING_OFF and phase is not Phase.BACKING_OFF
-    told_to_end = phase in {Phase.STOPPING, Phase.SUSPENDED}
+    told_to_end = phase in {Phase.STOPPING, Phase.EVICTING, Phase.SUSPENDED}
     stopped = phase is Phase.ENDED or (told_to_end and gang.none_left)
     return accepted_run if ended_just_now or failed_just_now or (observed.job.spec.suspend and not stopped) else begun
 
 
 def _advance(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     """Decide about the accepted run, and let go of pods whose nodes do not answer."""
-    outcome = _by_phase(observed, gang, installation)
+    outcome = with_queue(observed, gang, _by_phase(observed, gang, installation))
     if observed.attempt.phase is Phase.ENDED:
         return outcome
     forced, later = lost_pods(observed, gang)
@@ -88,6 +91,10 @@ def _advance(observed: Observed, gang: Gang, installation: Installation) -> Outc
 
 def _by_phase(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     match observed.attempt.phase:
+        case Phase.QUEUED:
+            return wait_in_queue(observed, gang, installation)
+        case Phase.EVICTING:
+            return stop_evicted(observed, gang)
         case Phase.STARTING | Phase.REFUSED | Phase.RUNNING | Phase.REPLACING:
             return continue_attempt(observed, gang, installation)
         case Phase.BACKING_OFF:

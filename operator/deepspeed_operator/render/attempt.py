@@ -19,6 +19,7 @@ from deepspeed_operator.api.names import (
     host_name,
     pod_name,
 )
+from deepspeed_operator.api.queueing import Placement
 from deepspeed_operator.api.status import World
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.digest import template_digest
@@ -103,10 +104,12 @@ class Attempt:
             DEFAULT_CONTAINER: trainer["name"],
             **annotations_for(self._contributors),
             **self._template.annotations,
+            **(self._placement.annotations if self._placement is not None else {}),
             ANNOTATION_TEMPLATE: self._template_digest,
         }
         labels = {
             **self._template.labels,
+            **(self._placement.labels if self._placement is not None else {}),
             **{label: value for label, value in self._labels.items() if label not in self._kept_labels},
             LABEL_INDEX: str(index),
             **({LABEL_REPLACEMENT: str(number)} if number else {}),
@@ -148,6 +151,11 @@ class Attempt:
         known = self.job.status.attempt
         return known.excluded_nodes or () if known is not None and known.number == self.attempt else ()
 
+    @property
+    def _placement(self) -> Placement | None:
+        known = self.job.status.attempt
+        return known.placement if known is not None and known.number == self.attempt else None
+
     @cached_property
     def _template_digest(self) -> str:
         return template_digest(self.job)
@@ -163,7 +171,7 @@ class Attempt:
         return (
             Fabric(profile_of(spec), self._template),
             GangMembership(self.job.metadata.name, pod_volumes(spec, self._content_name)),
-            Scheduling(self._labels, self._excluded_nodes),
+            Scheduling(self._labels, self._excluded_nodes, self._placement),
             *([Hardening()] if is_worker_image(spec, self.installation) else []),
         )
 

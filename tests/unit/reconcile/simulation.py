@@ -21,9 +21,11 @@ from deepspeed_operator.reconcile.actions import (
     ConfirmMissing,
     CorrectPlan,
     CreatePods,
+    CreateWorkload,
     DeleteChildren,
     DeleteConfigMaps,
     DeletePod,
+    DeleteWorkload,
     DryRunPod,
     Ensure,
     EnsureToken,
@@ -34,9 +36,12 @@ from deepspeed_operator.reconcile.actions import (
     JobEvent,
     JudgeRun,
     Outcome,
+    PatchWorkload,
     Question,
     ReadAgent,
     ReadConfigMap,
+    ReadOfQueue,
+    ReadWorkload,
 )
 from deepspeed_operator.reconcile.admission.configuration import digest_of
 from deepspeed_operator.reconcile.admission.question import judge_run
@@ -56,6 +61,7 @@ from deepspeed_operator.reconcile.observe.observed import (
     content_of,
 )
 from deepspeed_operator.reconcile.observe.pods import PodView, Termination, pod_view
+from deepspeed_operator.reconcile.observe.workload_view import Lookup, WorkloadAnswer, workload_view
 from deepspeed_operator.reconcile.reconciler import reconcile
 from deepspeed_operator.reconcile.report.conditions import condition
 
@@ -113,6 +119,10 @@ class Simulation:
     judgements: int = 0
     created: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # pods, as they were posted
     half_gangs: list[HalfGang] = field(default_factory=list[HalfGang])  # of other jobs
+    workloads: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    watched: bool = True  # whether a watch tells of them
+    queue_problem: str | None = None
+    of_queue: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict[tuple[str, str], dict[str, Any]])
     set_aside: SetAside | None = None  # what comes of judging the job
 
     def outcome(self) -> Outcome:
@@ -120,7 +130,11 @@ class Simulation:
 
     def _reconcile(self, job: DeepSpeedJob) -> Outcome:
         installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
-        return reconcile(Observed(job, tuple(self.pods.values()), self.facts, self.now), installation)
+        queue = job.status.queue
+        found = self.workloads.get(queue.workload or "") if self.watched and queue is not None else None
+        view = workload_view(found) if found is not None and self.queue_problem is None else None
+        pods, watched = tuple(self.pods.values()), self.watched and self.queue_problem is None
+        return reconcile(Observed(job, pods, self.facts, self.now, view, watched), installation)
 
     def step(self) -> Outcome:
         outcome = self.outcome()
@@ -219,7 +233,7 @@ class Simulation:
         assert found is not None
         return found
 
-    def _answer(self, question: Question[object]) -> None:
+    def _answer(self, question: Question[object]) -> None:  # noqa: PLR0912 -- one branch a question
         match question:
             case ReadConfigMap(name, key):
                 self.config_map_reads.append(self.now)
@@ -255,6 +269,14 @@ class Simulation:
                 self.corrections += 1
             case ForeseePlan():
                 self.facts = replace(self.facts, foreseen=ForeseenPlan(question, self._foresee(question)))
+            case ReadWorkload(name):
+                found = self.workloads.get(name) if self.queue_problem is None else None
+                view = workload_view(found) if found is not None else None
+                self.facts = replace(self.facts, workload=WorkloadAnswer(name, view, self.queue_problem, self.now))
+            case ReadOfQueue(kind, name):
+                found = self.of_queue.get((kind, name))
+                lookup = Lookup(found, None if found is not None else f"{kind} {name} is not there", self.now)
+                self.facts = replace(self.facts, of_queue={**self.facts.of_queue, (kind, name): lookup})
             case ConfirmMissing(names):
                 missing = frozenset(name for name in names if name not in self.pods or self.pods[name].gone)
                 self.facts = replace(self.facts, confirmed_missing=missing)
@@ -299,6 +321,8 @@ class Simulation:
                 elif version in {None, pod.resource_version}:
                     self.pods[name] = replace(pod, deleted_at=self.now, grace_ends=self.now + GRACE)
                     self.writes.append(f"delete {name}")
+            case CreateWorkload() | PatchWorkload() | DeleteWorkload():
+                self._at_the_queue(action)
             case DeleteConfigMaps(attempt, names):
                 for name in names:
                     self.objects.pop(("Secret", name), None)
@@ -314,6 +338,29 @@ class Simulation:
                 self.ensured.clear()
                 self.config_maps = {name: data for name, data in self.config_maps.items() if name not in config_maps}
                 self.facts = replace(self.facts, oldest_config_map=attempt + 1, childless=attempt)
+
+    def _at_the_queue(self, action: CreateWorkload | PatchWorkload | DeleteWorkload) -> None:
+        match action:
+            case CreateWorkload(manifest):
+                name, uid = manifest["metadata"]["name"], f"workload-{len(self.writes)}"
+                assert name not in self.workloads, "no Workload is created twice"
+                stored = json.loads(json.dumps(manifest))
+                stored["metadata"] |= {"uid": uid, "resourceVersion": "1"}
+                self.workloads[name] = stored
+                self.writes.append(f"Workload/{name}")
+            case PatchWorkload(name, version, patch):
+                known = self.workloads[name]
+                assert version == known["metadata"]["resourceVersion"]
+                status = {**known.get("status", {}), **patch.get("status", {})}
+                metadata = {**known["metadata"], **patch.get("metadata", {}), "resourceVersion": f"{int(version) + 1}"}
+                self.workloads[name] = {**known, "metadata": metadata, "status": status}
+                told = ",".join(f"{each['type']}={each['status']}" for each in status.get("conditions", []))
+                self.writes.append(f"patch Workload/{name} {told}")
+            case DeleteWorkload(name, uid):
+                assert self.workloads[name]["metadata"]["uid"] == uid
+                del self.workloads[name]
+                self.writes.append(f"delete Workload/{name}")
+        self._answer(ReadWorkload(name, self.now))
 
     def _foresee(self, asked: ForeseePlan) -> Foreseen:
         self.foresights += 1

@@ -23,6 +23,7 @@ from deepspeed_operator.reconcile.observe.told_hang import ToldHang
 from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
 from deepspeed_operator.reconcile.observe.told_wall_time import AgentWallTime
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
+from deepspeed_operator.reconcile.observe.workload_view import Lookup, WorkloadAnswer, WorkloadView
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
     from deepspeed_operator.job.gpus import Gpu, GpuRequest
@@ -189,6 +190,8 @@ class Facts:
     corrected: CorrectedPlan | None = None
     foreseen: ForeseenPlan | None = None
     confirmed_missing: frozenset[str] = frozenset()  # pods that a GET did not find
+    workload: WorkloadAnswer | None = None  # of the job, where no watch tells of it
+    of_queue: Mapping[tuple[str, str], Lookup] = field(default_factory=dict[tuple[str, str], Lookup])
     aside: SetAside | None = None  # the job is not to be looked into for now
     oldest_config_map: int | None = None  # the attempt before which none has a ConfigMap any more
     childless: int | None = None  # the attempt whose run has nothing left beside its pods
@@ -217,12 +220,18 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One job, the pods that carry its name (of any uid and attempt), and the answers so far."""
+    """One job, the pods that carry its name (of any uid and attempt), and the answers so far.
+
+    `workload` is the one that the job's status names, as a watch tells; None where none does. `watches_workloads`:
+    whether it would tell of one.
+    """
 
     job: DeepSpeedJob
     pods: tuple[PodView, ...]
     facts: Facts
     now: datetime
+    workload: WorkloadView | None = None
+    watches_workloads: bool = False
 
     @property
     def asks_for_another_run(self) -> bool:

@@ -10,6 +10,7 @@ from deepspeed_operator.api.attempt_status import AttemptOutcome, AttemptStatus,
 from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.queueing import QueueStatus
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding, Level, Run, State, Workers
 from deepspeed_operator.job.image import declared_version
@@ -30,6 +31,7 @@ from deepspeed_operator.reconcile.report.spec_changes import spec_digests
 from deepspeed_operator.reconcile.report.verdict import Verdict, sentence
 from deepspeed_operator.reconcile.runtime.observed_engine import ENGINE, WORLD
 from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.kueue_workload import workload_name
 
 # Another answer to the same pod needs a change elsewhere: a quota or a label soon, a new admission rule rarely.
 RETRY_UNWELCOME: Final = timedelta(seconds=30)
@@ -120,11 +122,15 @@ def begin_attempt(
     draft.settle_restarts()
     policy = draft.run.failure_policy or FailurePolicy()
     old_pods = any(not pod.released for pod in observed.pods)
+    if phase is Phase.STARTING and draft.queue is not None and draft.queue.name is not None:
+        phase = Phase.QUEUED
+        name = observed.job.prebuilt_workload if draft.queue.prebuilt else workload_name(observed.job)
+        draft.queue = draft.queue.model_copy(update={"workload": name})
     draft.attempt = AttemptStatus(
         number=observed.job.status.attempt_number + 1,
         phase=phase,
         start_time=now,
-        admitted_time=None if old_pods else now,
+        admitted_time=None if old_pods or phase is Phase.QUEUED else now,
         restarts_left=left(draft.run, policy, observed.now),
         reached_step=draft.reached_step,
         excluded_nodes=(excluded(draft.run, observed.now) or None) if policy.avoid_blamed_nodes else None,
@@ -142,6 +148,7 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
         draft.close_attempt(AttemptOutcome.REPLACED, now)
         draft.attempt = None
     draft.failure = draft.progress = draft.checkpoint = draft.goodput = draft.wall_time = None
+    draft.queue = _queue(observed.job)
     draft.run = Run(
         id=spec.run_id,
         start_time=now,
@@ -153,6 +160,16 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
         config_digest=judged.config_digest,
         spec_digests=spec_digests(spec),
     )
+
+
+def _queue(job: DeepSpeedJob) -> QueueStatus | None:
+    """Return the queue of the run that begins, with the Workload of the run before, which may still have quota."""
+    before = job.status.queue
+    workload = before.workload if before is not None else None
+    if job.queue_name is None and workload is None:
+        return None
+    prebuilt = True if job.prebuilt_workload is not None else None
+    return QueueStatus(name=job.queue_name, priority_class=job.queue_priority, workload=workload, prebuilt=prebuilt)
 
 
 def _set_aside(found: SetAside) -> RunRefusal:
@@ -187,6 +204,8 @@ def _refusal_in_dry_run(observed: Observed, judged: Admission, installation: Ins
     retry_at = answer.answered_at + (RETRY_INVALID if answer.invalid else RETRY_UNWELCOME)
     if observed.now >= retry_at:
         raise Unanswered(question())
+    if answer.quota and job.queue_name is not None:
+        return None  # its pods are made when its turn comes
     if answer.quota:
         words = f"No pod was created: {sentence(answer.refusal)} Make room in the quota, or wait; it is tried again."
         verdict = Verdict(State.STARTING, Reason.PODS_REFUSED, words)

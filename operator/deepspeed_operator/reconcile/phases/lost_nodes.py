@@ -65,7 +65,7 @@ class Losses:
         """
         at, status = self.given_up_at(pod), self._observed.job.status
         ended = next((moment(each.end_time) for each in status.attempts if each.number == pod.attempt), None)
-        stopping = self._observed.attempt.phase is Phase.STOPPING
+        stopping = self._observed.attempt.phase in {Phase.STOPPING, Phase.EVICTING}
         if at is None or pod.deleted_at is None or (ended is None and not stopping):
             return None
         grace = (pod.grace_ends or pod.deleted_at) - pod.deleted_at

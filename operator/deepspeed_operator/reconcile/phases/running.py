@@ -15,6 +15,7 @@ from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile, together_with
 from deepspeed_operator.reconcile.phases.ending import end_attempt, fail_run
+from deepspeed_operator.reconcile.phases.evicting import lost_quota
 from deepspeed_operator.reconcile.phases.half_placed import giving_back, look_again
 from deepspeed_operator.reconcile.phases.lost_members import lost_members
 from deepspeed_operator.reconcile.phases.lost_nodes import Losses
@@ -60,9 +61,10 @@ def continue_attempt(observed: Observed, gang: Gang, installation: Installation)
     known_at = settles_at(gang)
     if known_at is not None:
         return keep_status(observed, *delete(gang.stale), check_at=known_at)
-    if observed.job.spec.suspend:
+    reclaimed = lost_quota(observed) if not observed.job.spec.suspend else None
+    if observed.job.spec.suspend or reclaimed is not None:
         draft = StatusDraft.of(observed.job.status, counted=gang.workers)
-        draft.enter(Phase.STOPPING)
+        draft.enter(Phase.STOPPING if reclaimed is None else Phase.EVICTING, reclaimed)
         return report(observed, draft, check_at=observed.now)
     return _go_on(observed, gang, installation)
 

@@ -67,7 +67,7 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
     Unanswered is raised to read the run's configuration, which they carry.
     """
     if is_of_another_run(observed):
-        return _of_another_run(observed) if gang.missing else ()
+        return of_another_run(observed) if gang.missing else ()
     source = run_configuration(observed)
     if isinstance(source, Obstacle):
         return source
@@ -79,14 +79,14 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
     )
     if not gang.missing:
         return needed
-    wrong = _made_wrong(observed, installation)
+    wrong = made_wrong(observed, installation)
     if wrong is not None:
         return wrong
     pods = CreatePods(gang.attempt, tuple(attempt.pod(index) for index in gang.missing))
     return (*needed, pods, *outdated(observed, gang))
 
 
-def _of_another_run(observed: Observed) -> Obstacle:
+def of_another_run(observed: Observed) -> Obstacle:
     run_id, before = observed.job.spec.run_id, observed.run.id
     words = f"pods are missing, and spec is that of run {run_id!r}: set spec.runId back to {before!r} with the spec of "
     words = f"{words}that run to start it, or correct run {run_id!r}."
@@ -101,7 +101,7 @@ def outdated(observed: Observed, gang: Gang) -> tuple[Action, ...]:
     return (DeleteConfigMaps(gang.attempt, names),) if names else ()
 
 
-def _made_wrong(observed: Observed, installation: Installation) -> Obstacle | None:
+def made_wrong(observed: Observed, installation: Installation) -> Obstacle | None:
     """The API server cannot see into the template, and so lets it change in a run: a new attempt may not take it."""
     spec, world = observed.job.spec, observed.run.world
     errors = [f"{each}" for each in observed.job.excess]

@@ -1,13 +1,13 @@
 """An attempt that was told to end: its pods go, and another attempt follows when the job is resumed."""
 
 from deepspeed_operator.api.attempt_status import AttemptOutcome, Phase
-from deepspeed_operator.reconcile.actions import DeletePod, Outcome
+from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import end_before_suspension
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.phases.beginning import begin_attempt
 from deepspeed_operator.reconcile.phases.ending import end_attempt
-from deepspeed_operator.reconcile.phases.removal import delete
+from deepspeed_operator.reconcile.phases.removal import delete, delete_unless_changed
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
 from deepspeed_operator.reconcile.runtime.observed_checkpoint import report_checkpoint
@@ -32,11 +32,4 @@ def suspend_attempt(observed: Observed, gang: Gang) -> Outcome:
         draft.close_attempt(AttemptOutcome.SUSPENDED, now)
         draft.enter(Phase.SUSPENDED)
         return report(observed, draft, actions=delete((*gang.kept, *gang.stale)))
-    alive = tuple(pod for pod in gang.pods.values() if not pod.finished)
-    # A pod that ended with success stays until its peers have ended: together they may be the result.
-    removals = tuple(
-        DeletePod(pod.name, pod.uid, pod.resource_version)
-        for pod in (alive or tuple(gang.pods.values()))
-        if pod.deleted_at is None
-    )
-    return report(observed, draft, actions=(*removals, *delete((*gang.kept, *gang.stale))))
+    return report(observed, draft, actions=(*delete_unless_changed(gang), *delete((*gang.kept, *gang.stale))))

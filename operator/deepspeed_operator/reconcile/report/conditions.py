@@ -13,6 +13,8 @@ from deepspeed_operator.reconcile.report.verdict import Verdict
 _OF_THE_STATE: Final = tuple(kind for kind in ConditionType if kind is not ConditionType.MEMORY_FIT)
 _WHAT_IT_SAYS: Final[dict[State, dict[ConditionType, bool]]] = {
     State.INVALID: {ConditionType.STALLED: True},
+    # As with a running job, there is nothing to wait for but its turn: a GitOps sync does not.
+    State.QUEUED: {ConditionType.ACCEPTED: True, ConditionType.READY: True},
     State.STARTING: {ConditionType.ACCEPTED: True, ConditionType.RECONCILING: True},
     State.RUNNING: {ConditionType.ACCEPTED: True, ConditionType.RUNNING: True, ConditionType.READY: True},
     State.RESTARTING: {ConditionType.ACCEPTED: True, ConditionType.RECONCILING: True},
@@ -25,6 +27,7 @@ _WHAT_IT_SAYS: Final[dict[State, dict[ConditionType, bool]]] = {
 # Ready has the words for the whole job; beside it they stand only in the condition that they are about.
 _ABOUT: Final = {
     State.INVALID: ConditionType.ACCEPTED,
+    State.QUEUED: ConditionType.RUNNING,
     State.STARTING: ConditionType.RUNNING,
     State.RUNNING: ConditionType.RUNNING,
     State.RESTARTING: ConditionType.RUNNING,

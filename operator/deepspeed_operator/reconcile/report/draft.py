@@ -21,6 +21,7 @@ from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.goodput import Goodput
 from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.progress import Progress
+from deepspeed_operator.api.queueing import Placement, QueueStatus
 from deepspeed_operator.api.reason_catalogue import CATALOGUE
 from deepspeed_operator.api.restarts import RepeatedFailure
 from deepspeed_operator.api.status import MAX_FINDINGS, DeepSpeedJobStatus, Failure, Finding, Run, Workers
@@ -85,6 +86,7 @@ class StatusDraft:
     attempt: AttemptStatus | None
     attempts: list[EndedAttempt]
     failure: Failure | None
+    queue: QueueStatus | None
     workers: Workers | None
     transport: Transport | None
     plan: PlanStatus | None
@@ -154,6 +156,11 @@ class StatusDraft:
         if self.attempt is not None and self.attempt.restarts is not None:
             self._change_run(restarts=self.attempt.restarts.plus(self.run.restarts))
             self._change_attempt(restarts=None)
+
+    def place(self, placement: Placement) -> None:
+        """Say where the queue has quota for the pods of the current attempt, which may be made now."""
+        self.enter(Phase.STARTING)
+        self._change_attempt(placement=placement)
 
     def admit(self, since: str | None) -> None:
         """Say since when all pods of the current attempt may start; None where something keeps them from it."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from deepspeed_operator.api.attempt_status import AttemptStatus, Phase
+from deepspeed_operator.api.attempt_status import AttemptStatus, Obstacle, Phase
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.lifecycle import SuccessPolicy
 from deepspeed_operator.api.names import pod_name
@@ -23,6 +23,8 @@ class Verdict:
 def verdict_on(job: DeepSpeedJob, run: Run, attempt: AttemptStatus, failure: Failure | None) -> Verdict:
     """Return what is to be said of an accepted run. `failure`: why it failed; None where it has not."""
     match attempt.phase:
+        case Phase.QUEUED:
+            return _queued(attempt)
         case Phase.STARTING | Phase.REFUSED:
             return _starting(run.world, attempt)
         case Phase.RUNNING:
@@ -31,7 +33,7 @@ def verdict_on(job: DeepSpeedJob, run: Run, attempt: AttemptStatus, failure: Fai
             where = f"kubectl logs {pod} shows rank 0"
             words = f"{_ranks(run.world.size)} run{'s' * (run.world.size == 1)} in {_pods(run.world.nodes)}; {where}."
             return Verdict(State.RUNNING, Reason.RUNNING, words)
-        case Phase.BACKING_OFF | Phase.REPLACING:
+        case Phase.BACKING_OFF | Phase.REPLACING | Phase.EVICTING:
             assert attempt.obstacle is not None, "why ranks are to start again is recorded with the phase"
             return Verdict(State.RESTARTING, attempt.obstacle.reason, attempt.obstacle.message)
         case Phase.STOPPING:
@@ -76,14 +78,28 @@ def sentence(words: str) -> str:
     return f"{words.rstrip(' .')}."
 
 
+def _queued(attempt: AttemptStatus) -> Verdict:
+    held = attempt.obstacle
+    if held is None:
+        words = f"Attempt {attempt.number} waits for its turn in the queue; no pod exists."
+        return Verdict(State.QUEUED, Reason.QUEUED, words)
+    if held.reason in {Reason.QUEUED, Reason.WAITING_FOR_OLD_PODS}:
+        return Verdict(State.QUEUED, held.reason, held.message)
+    return _held(held)
+
+
+def _held(held: Obstacle) -> Verdict:
+    # The name that the job's children need belongs to somebody else: only a person can change that.
+    state = State.INVALID if held.reason == Reason.NAME_CONFLICT else State.STARTING
+    return Verdict(state, held.reason, held.message)
+
+
 def _starting(world: World, attempt: AttemptStatus) -> Verdict:
     held = attempt.obstacle
     if held is None:
         words = f"Attempt {attempt.number}: starting {_pods(world.nodes)} with {_ranks(world.slots_per_node)} each."
         return Verdict(State.STARTING, Reason.STARTING, words)
-    # The name that the job's children need belongs to somebody else: only a person can change that.
-    state = State.INVALID if held.reason == Reason.NAME_CONFLICT else State.STARTING
-    return Verdict(state, held.reason, held.message)
+    return _held(held)
 
 
 def _ended(job: DeepSpeedJob, world: World, failure: Failure | None) -> Verdict:

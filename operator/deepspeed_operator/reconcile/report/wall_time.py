@@ -15,7 +15,7 @@ from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.reconcile.observe.pods import moment, timestamp
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 
-_RANKS_RUN: Final = frozenset({Phase.RUNNING, Phase.REPLACING, Phase.STOPPING})  # their agents tell, or will
+_RANKS_RUN: Final = frozenset({Phase.RUNNING, Phase.REPLACING, Phase.STOPPING, Phase.EVICTING})  # agents tell, or will
 _SUSPENDED: Final = frozenset({Phase.STOPPING, Phase.SUSPENDED})
 _WAITS: Final = frozenset({Reason.SCHEDULING_GATED, Reason.UNSCHEDULABLE, Reason.PODS_REFUSED, Reason.GANG_GIVEN_BACK})
 _HANGS: Final = frozenset({"Hang", Reason.NCCL_TIMEOUT})
@@ -91,6 +91,10 @@ def _rest(before: DeepSpeedJobStatus, draft: StatusDraft, *, observed: bool) -> 
         case Phase.STARTING | Phase.REFUSED:
             obstacle = before.attempt.obstacle
             return "queued" if obstacle is not None and obstacle.reason in _WAITS else _coming_up(before)
+        case Phase.QUEUED:
+            return "queued"
+        case Phase.EVICTING:
+            return "queued" if observed or before.attempt.running_time is None else "unobserved"
         case Phase.STOPPING:
             return "suspended" if observed or before.attempt.running_time is None else "unobserved"
         case Phase.SUSPENDED | Phase.ENDED:
@@ -106,6 +110,8 @@ def _rest_of_running(attempt: AttemptStatus, draft: StatusDraft, *, observed: bo
         return "unobserved"
     if draft.attempt is not None and draft.attempt.phase in _SUSPENDED:
         return "suspended"
+    if draft.attempt is not None and draft.attempt.phase is Phase.EVICTING:
+        return "queued"
     if draft.run is not None and draft.run.completion_time is not None and draft.failure is None:
         return "productive"  # the pods' end
     ended = draft.attempts[-1] if draft.attempts else None

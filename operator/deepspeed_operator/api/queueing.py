@@ -1,0 +1,93 @@
+"""In which queue a job waits for its turn, and what the queue has said of it."""
+
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field
+
+from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.markers import Atomic
+from deepspeed_operator.api.untyped import Json, object_at
+
+KUEUE: Final = "kueue.x-k8s.io"
+LABEL_QUEUE: Final = f"{KUEUE}/queue-name"
+LABEL_PRIORITY: Final = f"{KUEUE}/priority-class"
+LABEL_PREBUILT: Final = f"{KUEUE}/prebuilt-workload-name"
+_LABELS: Final = frozenset({LABEL_QUEUE, LABEL_PRIORITY, LABEL_PREBUILT})
+MAX_ASSIGNED: Final = 64
+
+Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+
+
+def _of_the_queue(labels: object) -> Json:
+    """Keep the labels that are read: a job may have many more."""
+    return {key: value for key, value in object_at(labels).items() if key in _LABELS}
+
+
+QueueLabels = Annotated[dict[str, str], BeforeValidator(_of_the_queue)]
+
+
+class JobScheduling(ApiModel):
+    """When the pods of the job may be made."""
+
+    queue_name: Name | None = Field(
+        default=None,
+        description="Name of a Kueue LocalQueue in the job's namespace. No pod is made until Kueue admits the job. "
+        f"Unset: the label {LABEL_QUEUE} of the job, else no queue. docs/kueue.md. Example: team-a",
+    )
+    priority_class_name: Name | None = Field(
+        default=None,
+        description="Name of a Kueue WorkloadPriorityClass: the job's rank in its queue, which its pods do not see. "
+        f"Unset: the label {LABEL_PRIORITY} of the job, else the priorityClassName of template. Example: production",
+    )
+
+
+class Toleration(ApiModel):
+    """A toleration, as in a pod."""
+
+    key: str | None = Field(default=None, max_length=316, description="The taint's key. Absent: all keys.")
+    operator: str | None = Field(default=None, max_length=64, description="Equal, or Exists.")
+    value: str | None = Field(default=None, max_length=256, description="The taint's value.")
+    effect: str | None = Field(default=None, max_length=64, description="The taint's effect. Absent: all effects.")
+    toleration_seconds: int | None = Field(default=None, description="How long a pod stays with NoExecute.")
+
+
+class Placement(ApiModel):
+    """Where the pods of an attempt go, and what they carry, because the queue's quota is there."""
+
+    flavors: Annotated[list[Annotated[str, Field(max_length=253)]], Atomic()] = Field(
+        default=[], max_length=MAX_ASSIGNED, description="The ResourceFlavors whose quota the pods use."
+    )
+    node_selector: dict[str, Annotated[str, Field(max_length=256)]] = Field(
+        default={}, max_length=MAX_ASSIGNED, description="Labels of the nodes, added to the template's nodeSelector."
+    )
+    tolerations: Annotated[list[Toleration], Atomic()] = Field(
+        default=[], max_length=MAX_ASSIGNED, description="Tolerations, added to the template's."
+    )
+    labels: dict[str, Annotated[str, Field(max_length=256)]] = Field(
+        default={}, max_length=MAX_ASSIGNED, description="Labels of the pods, set by the queue's admission checks."
+    )
+    annotations: dict[str, Annotated[str, Field(max_length=4096)]] = Field(
+        default={}, max_length=MAX_ASSIGNED, description="Annotations of the pods, set by the same."
+    )
+
+
+class QueueStatus(ApiModel):
+    """The queue of the current run."""
+
+    name: str | None = Field(
+        default=None,
+        max_length=253,
+        description="The LocalQueue that the run waits in or was admitted by, as it was when the run was accepted. "
+        "Absent: the run has none.",
+    )
+    priority_class: str | None = Field(
+        default=None, max_length=253, description="Its WorkloadPriorityClass. Absent: none was named."
+    )
+    workload: str | None = Field(
+        default=None,
+        max_length=253,
+        description="The Kueue Workload that stands for the job. Absent once nothing is left to be told to the queue.",
+    )
+    prebuilt: bool | None = Field(
+        default=None, description=f"True where somebody else made it, whom the label {LABEL_PREBUILT} names."
+    )

@@ -1,0 +1,111 @@
+"""What a job's queue is told: that the ranks run, that evicted pods have gone, how the run has ended.
+
+An evicted Workload keeps its quota until it is given back, and the job does that when its last pod has ended: nobody
+else gets the GPUs of ranks that still save.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from deepspeed_operator.api.attempt_status import Phase
+from deepspeed_operator.api.untyped import Json
+from deepspeed_operator.reconcile.actions import DeleteWorkload, OfQueue, Outcome, PatchWorkload
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.known_workload import known_workload, queue_of
+from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.observe.unanswered import meanwhile
+from deepspeed_operator.reconcile.observe.workload_view import WorkloadView
+from deepspeed_operator.reconcile.report.outcome import timestamp
+
+_PODS_READY: Final = "PodsReady"
+# After these Kueue queues a Workload at once; after the others it says itself when.
+_REQUEUED_AT_ONCE: Final = frozenset({"Preempted", "NodeFailures"})
+_MOST_WORDS: Final = 1024
+_GIVING_BACK: Final = frozenset({Phase.QUEUED, Phase.BACKING_OFF})
+_NOT_YET_READY: Final = frozenset({Phase.STARTING, Phase.REFUSED, Phase.REPLACING, Phase.BACKING_OFF})
+
+
+def with_queue(observed: Observed, gang: Gang, outcome: Outcome) -> Outcome:
+    """Return the outcome with what is to be told to the queue of the job, if it has one; raise Unanswered to ask it.
+
+    What the outcome says is written first: while that is about to change, nothing is told.
+    """
+    status, before = outcome.status, observed.job.status
+    queue, attempt = before.queue, status.attempt
+    if queue is None or queue.workload is None or status.queue != queue:
+        return outcome
+    if attempt is None or (attempt.number, attempt.phase) != (observed.attempt.number, observed.attempt.phase):
+        return outcome
+    with meanwhile(outcome):
+        answer = known_workload(observed)
+    if answer.problem is not None:
+        return outcome
+    view, over = answer.view, queue.name is None or attempt.phase in {Phase.ENDED, Phase.SUSPENDED}
+    if view is None or observed.job.metadata.uid not in view.owners or view.finished:
+        if not over:
+            return outcome
+        return replace(outcome, status=status.model_copy(update={"queue": queue.model_copy(update={"workload": None})}))
+    told = None if view.leaving else _told(observed, gang, view)
+    if told is None:
+        return outcome
+    return replace(outcome, actions=(*outcome.actions, told)).no_later_than(observed.now)
+
+
+def _told(observed: Observed, gang: Gang, view: WorkloadView) -> OfQueue | None:
+    queue, phase = queue_of(observed), observed.attempt.phase
+    own = [pod for pod in observed.pods if pod.job_uid == observed.job.metadata.uid]
+    may_write = any(not pod.released for pod in own)
+    if queue.name is None:  # it is that of a run before
+        return None if gang.old_pods_that_may_write else DeleteWorkload(view.name, view.uid)
+    if phase is Phase.ENDED:
+        return None if may_write else _finish(observed, view)
+    if phase is Phase.SUSPENDED:
+        return None if may_write or queue.prebuilt else DeleteWorkload(view.name, view.uid)
+    if phase in _GIVING_BACK and view.evicted and view.reserved:
+        return None if may_write else _give_back(observed, view)
+    if phase is Phase.RUNNING and not view.holds(_PODS_READY):
+        ready = _condition(observed, view, _PODS_READY, ("True", "Started", "all ranks run"))
+        return _patch(view, ready)
+    if phase in _NOT_YET_READY and view.admitted and view.holds(_PODS_READY):
+        again = "False", "WaitForRecovery", "ranks are to start again"
+        return _patch(view, _condition(observed, view, _PODS_READY, again))
+    return None
+
+
+def _finish(observed: Observed, view: WorkloadView) -> OfQueue:
+    failure = observed.job.status.failure
+    reason, words = ("Succeeded", "the job is complete") if failure is None else ("Failed", failure.message)
+    return _patch(view, _condition(observed, view, "Finished", ("True", reason, words.partition("\n")[0])))
+
+
+def _give_back(observed: Observed, view: WorkloadView) -> OfQueue:
+    """Return what frees the quota, as Kueue's own jobs do it."""
+    evicted = view.condition("Evicted") or {}
+    reason, words = str(evicted.get("reason", "Evicted")), str(evicted.get("message", ""))
+    at_once = "True" if reason in _REQUEUED_AT_ONCE else "False"
+    news = (
+        _condition(observed, view, "QuotaReserved", ("False", "Pending", words)),
+        _condition(observed, view, "Admitted", ("False", "NoReservation", "The workload has no reservation")),
+        _condition(observed, view, "Requeued", (at_once, reason, words)),
+        _condition(observed, view, _PODS_READY, ("False", "WaitForStart", "its pods have ended")),
+    )
+    return _patch(view, *news, admission=None)
+
+
+def _patch(view: WorkloadView, *news: Json, **status: None) -> PatchWorkload:
+    kinds = {each["type"] for each in news}
+    others = [each for each in view.conditions if each.get("type") not in kinds]
+    return PatchWorkload(view.name, view.resource_version, {"status": {**status, "conditions": [*others, *news]}})
+
+
+def _condition(observed: Observed, view: WorkloadView, kind: str, said: tuple[str, str, str]) -> Json:
+    """Return the condition that says so: its status, reason and message."""
+    (status, reason, message), before = said, view.condition(kind)
+    flips = before is None or before.get("status") != status
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message[:_MOST_WORDS],
+        "lastTransitionTime": timestamp(observed.now) if flips or before is None else before["lastTransitionTime"],
+    }
