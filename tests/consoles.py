@@ -17,7 +17,7 @@ _COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 # What two runs of the same command may print differently.
 _VARIES = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:]+Z"  # when
-    r"|\b(?:\d+[dhms])+\b|\b\d+\.\d s\b"  # how long
+    r"|\b(?:\d+[dhms])+\b|\b\d+\.\d s\b|(?<=step for )\d+ s\b"  # how long
     r"|\bpid \d+|\bport \d+|\bnode\d+\b|/tmp/dsjob-\w+|(?<= on )[-.\w]+(?=: cpu)"  # where
     r"|\bloss 0\.\d+"  # CPUs round in their own ways
     r"|\b(?:Step|Learning Rate|Samples Per Second|Median|p95): +[-\d.e]+"  # how fast

@@ -13,6 +13,7 @@ import pytest
 from tests.consoles import ROOT, hold
 from tests.e2e.jobs import NO_GPU, job
 from tests.e2e.kube import Namespace, eventually
+from tests.unit.agent.test_progress_sources import DEEPSPEED
 
 PROGRAMS = Path(sys.executable).parent  # dsjob's
 
@@ -74,6 +75,57 @@ def test_the_page_of_progress_shows_what_kubectl_prints(
     progress = found.status["progress"]
     last, eta = (datetime.fromisoformat(progress[name]) for name in ("lastUpdateTime", "eta"))
     assert (eta - last).total_seconds() == pytest.approx(520, rel=0.1)
+    namespace.delete("llm", "--wait=false")
+
+
+# Two ranks that meet at each step, until rank 1 of the first round does not come; of DeepSpeed what the agents touch.
+MEETS = """\
+import os, shutil, socket, time
+import deepspeed
+os.makedirs("torch/distributed", exist_ok=True)
+shutil.copy("collectives.py", "torch/distributed")
+from torch.distributed.collectives import all_reduce
+
+def load_batch():
+    time.sleep(600)
+
+rank, first = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    peer = socket.create_server(("", address[1])).accept()[0]
+while rank == 1:
+    try:
+        peer = socket.create_connection(address)
+        break
+    except OSError:
+        time.sleep(0.1)
+engine, *_ = deepspeed.initialize()
+for step in range(5):
+    if step == 3 and first and rank == 1:
+        load_batch()
+    all_reduce(peer)
+    engine._take_model_step()
+"""
+COLLECTIVES = """\
+def all_reduce(peer):
+    peer.sendall(b"x")
+    peer.recv(1)
+"""
+
+
+def test_the_page_of_hangs_shows_what_kubectl_prints_of_a_gang_that_hung_and_then_trained(
+    make_namespace: Callable[..., Namespace], image: Callable[[str], str], tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    namespace = make_namespace("hangs")
+    namespace.config_map("code", {"train.py": MEETS, "collectives.py": COLLECTIVES, "deepspeed.py": DEEPSPEED})
+    training = {"script": "train.py", "files": {"configMap": "code"}}
+    limits = {"lifecycle": {"progressDeadlineSeconds": 10}}
+    namespace.apply(
+        job("llm", image("plain-python"), nodes=2, training=training, trainer={"resources": NO_GPU}, **limits)
+    )
+    done = namespace.wait("llm", lambda job: job.holds("Complete", "Failed"), 120)
+    assert (done.status["state"], done.status["restarts"]) == ("Complete", 1)
+    assert hold("docs/hangs.md", shell_in(namespace, tmp_path), pytestconfig, varies=True) == 1
     namespace.delete("llm", "--wait=false")
 
 

@@ -10,6 +10,7 @@ from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
 from dso_behind import Standing, behind
 from dso_pace import FIRST_STEP, SAVING, STARTING, STEP, Limit, Limits
+from dso_stragglers import Stragglers
 
 EVIDENCE_SECONDS = 10.0  # for which the members' evidence is waited for
 _WORDS = {STARTING: "no first step", FIRST_STEP: "no first step", "Evaluation": "evaluating", SAVING: "saving"}
@@ -45,11 +46,12 @@ class HangDetector:
         self.paces: dict[int, Mapping[str, Any]] = {}  # by index of the pod
         self.evidence: dict[int, Sequence[Mapping[str, Any]]] = {}
         self.hang: Hang | None = None
+        self.stragglers = Stragglers()
 
     def begin(self) -> None:
         """Another round."""
         self.limits.keep(self.paces.values())
-        self.paces = {}
+        self.paces, self.stragglers = {}, Stragglers()
         self._move()
 
     def take(self, index: int, pace: Mapping[str, Any] | None, number: int, evidence: Any) -> None:

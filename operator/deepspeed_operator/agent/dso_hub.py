@@ -321,6 +321,7 @@ class Hub:
     def _check_hang(self, now: float) -> None:
         ended = self.round.left
         left = "" if ended is None else "a program" if ended["rank"] is None else f"rank {ended['rank']}"
+        self.hangs.stragglers.check(self.hangs.paces, now)
         hang = self.hangs.check(now, [index for index in self.peers if index not in self.round.done], left)
         if hang and hang.restarts:
             self.round.conclude(self._cause_of(hang))
@@ -331,6 +332,12 @@ class Hub:
         pod, node = (peer.pod, peer.node) if peer else (None, None)
         cause = self.launch.cause("Hang", hang.words, rank=hang.rank)
         return {**cause, "index": hang.pod, "pod": pod, "node": node}
+
+    def stragglers(self) -> list[dict[str, Any]]:
+        """docs/agent-protocol.md lists them; those of four pods at most."""
+        known = [each for each in self.hangs.stragglers.known.values() if each.pod in self.peers][:4]
+        peers = [self.peers[each.pod] for each in known]
+        return [{"words": each.words(), "pod": peer.pod, "node": peer.node} for each, peer in zip(known, peers)]
 
     def hang(self) -> dict[str, Any] | None:
         """docs/agent-protocol.md lists it; None while steps go on."""

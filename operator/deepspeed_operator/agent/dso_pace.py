@@ -9,6 +9,7 @@ import threading
 from typing import Any, Collection, Mapping, Sequence
 
 from dso_progressranks import RankProgress
+from dso_stragglers import OwnTimes
 
 STARTING, FIRST_STEP, STEP, EVALUATION, SAVING = "Starting", "FirstStep", "Step", "Evaluation", "Saving"
 BEFORE_STEPS = (STARTING, FIRST_STEP)
@@ -31,6 +32,7 @@ class Pace:
         self.slowest: dict[str, float] = {}  # by phase, seconds
         self.marks: dict[int, tuple[str, float]] = {}  # by rank, its phase and when it began or its last step ended
         self.told = 0  # steps of other sources
+        self.own = OwnTimes()
 
     def take(
         self,
@@ -65,6 +67,7 @@ class Pace:
                 "slowest": {phase: round(seconds, 3) for phase, seconds in self.slowest.items()},
                 "steps": [min(steps), max(steps)] if steps else None,
                 "complete": told.complete,
+                "own": self.own.take(ours, now),
             }
 
     def _learn(self, rank: int, phase: str, mark: float) -> None:

@@ -21,6 +21,8 @@ from dso_transport import brief
 if TYPE_CHECKING:
     from dso_warm import WarmInterpreters
 
+WORDS = 120  # characters of the latest restart's failure that a termination message has
+
 
 class Pod:
     """What lives as long as the pod: its membership, the hub where it is rank 0's, and the round that it plays.
@@ -181,6 +183,7 @@ class Pod:
             "rankSteps": [each.state(now) for each in self.round.records.ranks()],
             "progress": self.round.progress.state(now),
             "hang": hub.hang() if hub else None,
+            "stragglers": hub.stragglers() if hub else [],
             "wallTime": self.wall_time(now),
             "transport": self.transport(),
             "measured": self.round.hook.measured(),
@@ -218,8 +221,8 @@ class Pod:
         more: dict[str, Any] = {"stepped": self.stepped}
         rounds = self.rounds
         if rounds:
-            # What it says of the latest failure, the operator may have read meanwhile.
-            last = rounds["last"] and {name: said for name, said in rounds["last"].items() if name != "signature"}
+            # More of what it says of the latest failure, the operator may have read meanwhile.
+            last = rounds["last"] and {**rounds["last"], "signature": rounds["last"]["signature"][:WORDS]}
             more["rounds"] = {**rounds, "last": last}
         if transport and (transport["links"] or self.bandwidth):
             more["transport"] = brief(transport)

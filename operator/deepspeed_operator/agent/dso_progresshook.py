@@ -22,7 +22,9 @@ HEAD_BYTES = 64
 WINDOW = 64  # the last steps, of each the seconds
 # After these: when the first step ended, the seconds of all saves, and when the last save ended.
 SPENT, SPENT_PLACE = "3d", HEAD_BYTES + 8 * WINDOW
-BYTES = SPENT_PLACE + 24
+# Then: how many forward passes were timed, and what they took together, in seconds.
+PASSES, PASSES_PLACE = "qd", SPENT_PLACE + 24
+BYTES = PASSES_PLACE + 16
 PHASES = ("Starting", "FirstStep", "Step", "Evaluation", "Saving")
 FIRST_STEP, STEP, EVALUATION, SAVING = range(1, 5)
 PLACE = "/dev/shm"  # memory: a full or slow disk keeps no rank from its next step
@@ -30,6 +32,48 @@ UNKNOWN = float("nan")
 # What an engine and a Trainer of transformers do between two steps, by the names of their methods.
 OF_AN_ENGINE = {"save_checkpoint": SAVING, "save_16bit_model": SAVING, "eval_batch": EVALUATION}
 OF_A_TRAINER = {"_save_checkpoint": SAVING, "evaluate": EVALUATION, "predict": EVALUATION}
+
+
+class Stopwatch:
+    """Adds up what forward passes take. A GPU's are timed by itself, and nobody waits for it."""
+
+    MOST_PENDING = 256
+
+    def __init__(self, device: str) -> None:
+        self.torch: Any = importlib.import_module("torch") if device == "cuda" else None
+        self.pending: list[Any] = []  # of passes that the GPU has not ended yet, the events before and after
+        self.passes, self.seconds = 0, 0.0
+
+    def mark(self) -> Any:
+        if self.torch is None:
+            return time.monotonic()
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def add(self, begun: Any) -> None:
+        if self.torch is None:
+            self.passes, self.seconds = self.passes + 1, self.seconds + time.monotonic() - begun
+            return
+        self.pending.append((begun, self.mark()))
+        while self.pending and self.pending[0][1].query():
+            before, after = self.pending.pop(0)
+            self.passes, self.seconds = self.passes + 1, self.seconds + before.elapsed_time(after) / 1000
+        del self.pending[self.MOST_PENDING :]
+
+
+def computes_alone(engine: Any) -> bool:
+    """Whether no collective is part of its forward pass."""
+    tensor = getattr(engine, "autotp_size", int)()
+    sequence = getattr(engine, "sequence_parallel_size", 1)
+    return bool(
+        engine.zero_optimization_stage() < 3
+        and engine.mpu is None
+        and not engine.has_moe_layers
+        and tensor < 2
+        and sequence == 1
+        and engine.device.type in ("cpu", "cuda")
+    )
 
 
 class Recorder:
@@ -46,6 +90,8 @@ class Recorder:
         finally:
             os.close(file)
         self.head, self.second, self.spent = struct.Struct(HEAD), struct.Struct("d"), struct.Struct(SPENT)
+        self.passes = struct.Struct(PASSES)
+        self.stopwatch: Any = None  # None: its passes are not timed
         self.engine: Callable[[], Any] = lambda: None
         self.ours: list[Any] = []
         self.taken = self.timed = self.step = self.samples = 0
@@ -64,6 +110,7 @@ class Recorder:
         self.replace(kind, "eval", self.evaluating)
         for name, phase in OF_AN_ENGINE.items():
             self.replace(kind, name, self.spending(phase))
+        self.time_passes(engine, kind)
         trainer: Any = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
         for name, phase in OF_A_TRAINER.items() if trainer is not None else ():
             self.replace(trainer, name, self.spending(phase))
@@ -85,6 +132,38 @@ class Recorder:
             return result
 
         return step
+
+    def time_passes(self, engine: Any, kind: Any) -> None:
+        self.stopwatch = None
+        try:
+            if computes_alone(engine):
+                self.stopwatch = Stopwatch(engine.device.type)
+                self.replace(kind, "forward", self.passing)
+        except Exception:
+            self.stopwatch = None  # another DeepSpeed, which does not tell
+
+    def passing(self, original: Any) -> Any:
+        def forward(engine: Any, *arguments: Any, **named: Any) -> Any:
+            begun = self.mark() if self.phase != EVALUATION and self.engine() is engine else None
+            result = original(engine, *arguments, **named)
+            if begun is not None:
+                self.add(begun)
+            return result
+
+        return forward
+
+    def mark(self) -> Any:
+        try:
+            return self.stopwatch and self.stopwatch.mark()
+        except Exception:
+            self.stopwatch = None
+            return None
+
+    def add(self, begun: Any) -> None:
+        try:
+            self.stopwatch.add(begun)
+        except Exception:
+            self.stopwatch = None
 
     def switching(self, original: Any) -> Any:
         def switch(engine: Any, mode: bool = True) -> Any:
@@ -146,3 +225,5 @@ class Recorder:
         counts = (self.taken, self.timed, self.step, self.phase, self.samples)
         self.spent.pack_into(self.memory, SPENT_PLACE, self.first, self.saving, self.saved)
         self.head.pack_into(self.memory, 0, *counts, self.at, self.since, self.rate)
+        if self.stopwatch is not None:
+            self.passes.pack_into(self.memory, PASSES_PLACE, self.stopwatch.passes, self.stopwatch.seconds)

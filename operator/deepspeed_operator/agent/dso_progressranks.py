@@ -13,9 +13,20 @@ import shutil
 import struct
 from typing import Any, Iterator
 
-from dso_progresshook import BYTES, HEAD, HEAD_BYTES, PHASES, PLACE, SPENT, SPENT_PLACE, WINDOW
+from dso_progresshook import (
+    BYTES,
+    HEAD,
+    HEAD_BYTES,
+    PASSES,
+    PASSES_PLACE,
+    PHASES,
+    PLACE,
+    SPENT,
+    SPENT_PLACE,
+    WINDOW,
+)
 
-_HEAD, _SPENT = struct.Struct(HEAD), struct.Struct(SPENT)
+_HEAD, _SPENT, _PASSES = struct.Struct(HEAD), struct.Struct(SPENT), struct.Struct(PASSES)
 
 
 class RankProgress:
@@ -25,11 +36,13 @@ class RankProgress:
     `seconds` are those of its last steps, at most 64, without the first and without those beside which it evaluated
     or saved. `rate` is the learning rate, None where it is not known; `samples` those of a step over all ranks.
     `first`: when its first step ended; `saving`: the seconds of all its saves, the last of which ended at `saved`.
+    `passes` forward passes took `pass_seconds`, as far as they were timed.
     """
 
     __slots__ = (
-        "at", "first", "phase", "rank", "rate", "samples", "saved", "saving", "seconds", "since", "step", "taken"
-    )  # fmt: skip
+        *("at", "first", "pass_seconds", "passes", "phase", "rank", "rate", "samples", "saved", "saving", "seconds"),
+        *("since", "step", "taken"),
+    )
 
     def __init__(self, rank: int, record: bytes) -> None:
         self.rank = rank
@@ -38,6 +51,7 @@ class RankProgress:
         self.phase: str = PHASES[int(phase)]
         self.at: float | None = at if self.taken else None
         self.rate: float | None = rate if math.isfinite(rate) else None
+        self.passes, self.pass_seconds = _PASSES.unpack_from(record, PASSES_PLACE)
         self.seconds = struct.unpack_from(f"{min(timed, WINDOW)}d", record, HEAD_BYTES)
 
     def state(self, now: float) -> dict[str, Any]:

@@ -149,6 +149,7 @@ class Code(StrEnum):
     IDLE_RULE = "idle-rule"
     RESTARTED_FROM_ZERO = "restarted-from-zero"
     HANG = "hang"
+    STRAGGLER = "straggler"
     CHECKPOINT_NOT_KEPT = "checkpoint-not-kept"
     UNSAFE_PATTERN = "unsafe-pattern"
 

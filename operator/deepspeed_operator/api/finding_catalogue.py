@@ -145,6 +145,7 @@ MEANINGS: Final[dict[str, dict[Code, str]]] = {
         Code.LAUNCHER_WORLD: "A command that starts ranks forms another world than the job's, or may.",
         Code.LAUNCHER_GRACE: "A launcher kills its ranks before the pod's grace is over.",
         Code.HANG: "No rank makes a step any more, for longer than one takes.",
+        Code.STRAGGLER: "Ranks of a pod compute more slowly than the others, which wait for them in each step.",
         Code.RESTARTED_FROM_ZERO: "The ranks began below the step of the newest complete checkpoint.",
         Code.CHECKPOINT_NOT_KEPT: "Checkpoints are saved where the next pods of the run do not find them: on no "
         "volume, on one that ends with its pod, or on a node's own disk.",

@@ -218,6 +218,13 @@ _EVENTS: Final = {
         "saved: now it names the newest complete one, and the run goes on from there.",
         "There is nothing to do; the torn checkpoint, which the message names, may be deleted.",
     ),
+    Reason.STRAGGLER: Entry(
+        Category.INFRASTRUCTURE,
+        "Ranks of a pod compute more slowly than the others: their forward passes take a quarter longer than those of "
+        "half of all ranks, or more, over a minute and 100 passes at least. All others wait for them in each step.",
+        "Compare clocks, temperature and errors of the GPUs of the node in the message with another one's (nvidia-smi "
+        "-q), and what else runs there. docs/hangs.md",
+    ),
     Reason.CHANGE_NOT_APPLIED: Entry(
         Category.USER,
         "`spec` was changed, and the run that goes on, or has ended, does not use the change.",

@@ -95,6 +95,7 @@ class Reason(StrEnum):
     GRACE_EXCEEDED = "GraceExceeded"
     CHECKPOINT_REPAIRED = "CheckpointRepaired"
     RESTARTED_FROM_ZERO = "RestartedFromZero"
+    STRAGGLER = "Straggler"
     CHANGE_NOT_APPLIED = "ChangeNotApplied"
     ENGINE_DIFFERS = "EngineDiffers"
     FASTER_CONFIGURATION = "FasterConfiguration"

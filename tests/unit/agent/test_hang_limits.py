@@ -29,6 +29,7 @@ class Pod:
 
     def report(self, now: float, told: float | None, complete: bool) -> dict[str, Any]:
         record = SimpleNamespace(rank=self.index, taken=self.taken, phase=self.phase, since=self.since, at=self.at)
+        record.passes, record.pass_seconds = 0, 0.0
         records = [record] if self.phase != "Starting" else []
         return self.pace.take(records, [self.index], pace.ToldSteps(told, complete), 0.0, now)
 

@@ -19,7 +19,7 @@ from deepspeed_operator.reconcile.observe.half_gang import HalfGang
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.rounds import Rounds
-from deepspeed_operator.reconcile.observe.told_hang import ToldHang
+from deepspeed_operator.reconcile.observe.told_hang import ToldHang, ToldStraggler
 from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
 from deepspeed_operator.reconcile.observe.told_wall_time import AgentWallTime
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
@@ -156,6 +156,7 @@ class AgentReport:
     rounds: Rounds | None = None
     progress: ToldProgress | None = None
     hang: ToldHang | None = None
+    stragglers: tuple[ToldStraggler, ...] = ()
     checkpoint: CheckpointReport | None = None
     wall_time: AgentWallTime | None = None
 

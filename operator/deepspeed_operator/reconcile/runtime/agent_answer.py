@@ -10,7 +10,7 @@ from deepspeed_operator.reconcile.observe.checkpoints import checkpoint_of
 from deepspeed_operator.reconcile.observe.messages import AgentProtocol, agent_message
 from deepspeed_operator.reconcile.observe.observed import AgentReport
 from deepspeed_operator.reconcile.observe.rounds import rounds_of
-from deepspeed_operator.reconcile.observe.told_hang import told_hang_of
+from deepspeed_operator.reconcile.observe.told_hang import told_hang_of, told_stragglers_of
 from deepspeed_operator.reconcile.observe.told_progress import told_progress_of
 from deepspeed_operator.reconcile.observe.told_wall_time import wall_time_of
 from deepspeed_operator.reconcile.runtime.measured_plan import measured_of
@@ -47,6 +47,7 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
         rounds=rounds_of(said.get("rounds")),
         progress=told_progress_of(said.get("progress")),
         hang=told_hang_of(said.get("hang")),
+        stragglers=told_stragglers_of(said.get("stragglers")),
         checkpoint=checkpoint_of(said.get("checkpoint")),
         wall_time=wall_time_of(said.get("wallTime")),
     )

@@ -1,24 +1,44 @@
-"""Ranks that make no steps any more, and go on to hang: a finding while they do, and an event."""
+"""Ranks that make no steps any more, and those that make all others wait: findings while they do, and events."""
 
-from deepspeed_operator.api.finding import Code, warning
+from deepspeed_operator.api.finding import Code, advice, warning
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.observed import Observed
-from deepspeed_operator.reconcile.observe.told_hang import ToldHang
+from deepspeed_operator.reconcile.observe.told_hang import ToldHang, ToldStraggler
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 
 
 def report_hang(observed: Observed, draft: StatusDraft, *, at_the_end: bool = False) -> None:
-    """Write that the ranks hang, as long as rank 0's agent tells it; one that does not answer tells nothing new."""
+    """Write that ranks hang, or are slower than the others, as long as rank 0's agent tells it.
+
+    One that does not answer tells nothing new.
+    """
     report = observed.agent
     if not at_the_end and (report is None or report.silent):
         return
-    hang = report.hang if report is not None and not at_the_end else None
-    found = [_finding(hang, observed.job.metadata.name)] if hang is not None else []
-    draft.findings.replace({Code.HANG}, *found)
-    if not all(map(draft.findings.knew, found)):
-        draft.events.append(JobEvent("Warning", Reason.HANG, " ".join(f"{each}" for each in found)))
+    told = report if report is not None and not at_the_end else None
+    hangs = [_finding(told.hang, observed.job.metadata.name)] if told is not None and told.hang is not None else []
+    _write(draft, Code.HANG, Reason.HANG, hangs)
+    slow = [_slow(each) for each in told.stragglers] if told is not None else []
+    _write(draft, Code.STRAGGLER, Reason.STRAGGLER, slow)
+
+
+def _write(draft: StatusDraft, code: Code, reason: Reason, found: list[Finding]) -> None:
+    draft.findings.replace({code}, *found)
+    new = [each for each in found if not draft.findings.knew(each)]
+    if new:
+        draft.events.append(JobEvent("Warning", reason, " ".join(f"{each}" for each in new)))
+
+
+def _slow(straggler: ToldStraggler) -> Finding:
+    node = f" on node {straggler.node}" if straggler.node else ""
+    fix = (
+        "Compare clocks, temperature and errors of that node's GPUs with another one's (nvidia-smi -q), and what else "
+        "runs there; docs/hangs.md."
+    )
+    words = f"pod {straggler.pod}{node} makes the others wait: {straggler.words}."
+    return advice("spec.nodes", Code.STRAGGLER, words, fix)
 
 
 def _finding(hang: ToldHang, job: str) -> Finding:

@@ -19,8 +19,8 @@ HANG: dict[str, Any] = {
 }
 
 
-def tell(simulation: Simulation, hang: Any) -> None:
-    state: dict[str, Any] = {**STATE, "warnings": [], "deepspeed": None, "hang": hang}
+def tell(simulation: Simulation, hang: Any, stragglers: Any = ()) -> None:
+    state: dict[str, Any] = {**STATE, "warnings": [], "deepspeed": None, "hang": hang, "stragglers": stragglers}
     simulation.agent = report_of(state, "job-1", 1, simulation.now)
     for _ in range(3):
         simulation.wait(31)
@@ -66,4 +66,28 @@ def test_whatever_answers_status_can_be_written(hang: Any) -> None:
     simulation = training()
     tell(simulation, hang)
     json.dumps(simulation.job.status.model_dump(mode="json"), ensure_ascii=False).encode()
+    assert simulation.job.status.findings == []
+
+
+SLOW = {"words": "rank 3 of this pod takes 1.40 times as long", "pod": "llm-1-1", "node": "node2"}
+
+
+def test_a_pod_that_all_wait_for_is_told_once_with_its_node() -> None:
+    simulation = training()
+    for _ in range(2):
+        tell(simulation, None, [SLOW])
+    (finding,) = simulation.job.status.findings
+    assert finding.message.startswith("pod llm-1-1 on node node2 makes the others wait: rank 3 of this pod takes 1.40")
+    tell(simulation, None, [SLOW, {**SLOW, "pod": "llm-1-0"}])
+    events = [each.message for each in simulation.events if each.reason == "Straggler"]
+    assert ["llm-1-0" in each for each in events] == [False, True]
+    assert "llm-1-1" not in events[1], "it was told before"
+    tell(simulation, None)
+    assert simulation.job.status.findings == []
+
+
+@pytest.mark.parametrize("stragglers", [7, [7], [SLOW] * 5, [{**SLOW, "words": "x" * 400}]])
+def test_what_no_agent_tells_of_slow_pods_is_not_taken(stragglers: Any) -> None:
+    simulation = training()
+    tell(simulation, None, stragglers)
     assert simulation.job.status.findings == []
