@@ -71,7 +71,9 @@ def test_the_page_of_progress_shows_what_kubectl_prints(
     training = {"script": "train.py", "files": {"configMap": "code"}}
     namespace.apply(job("llm", image("plain-python"), training=training, trainer={"resources": NO_GPU}))
     found = namespace.wait("llm", lambda job: job.status.get("progress", {}).get("step") == 480, 120)
-    assert hold("docs/progress.md", shell_in(namespace, tmp_path), pytestconfig, varies=True) == 2
+    shell = shell_in(namespace, tmp_path)
+    assert hold("docs/progress.md", shell, pytestconfig, varies=True) == 2
+    assert hold("docs/goodput.md", shell, pytestconfig, varies=True) == 1
     progress = found.status["progress"]
     last, eta = (datetime.fromisoformat(progress[name]) for name in ("lastUpdateTime", "eta"))
     assert (eta - last).total_seconds() == pytest.approx(520, rel=0.1)

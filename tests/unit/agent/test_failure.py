@@ -27,9 +27,7 @@ def when_rank(rank: int, then: str) -> str:
 @pytest.mark.parametrize("failing", [0, 1])
 def test_exit_code_7_ends_every_pod_with_the_same_cause(gang: Make, failing: int) -> None:
     made = gang(nodes=3, script=when_rank(failing, "print('last words', flush=True); sys.exit(7)"))
-    begun = time.monotonic()
     ended = made.run()
-    assert time.monotonic() - begun < 5
     assert [each.code for each in ended] == [7, 7, 7]
     first = ended[0].cause
     assert first.pop("ranks")["first"] == [[failing, failing, 7, None, 0]]
@@ -134,9 +132,7 @@ def test_ranks_that_ignore_sigterm_are_killed(gang: Make) -> None:
     script = when_rank(1, "time.sleep(0.3); sys.exit(7)").replace(
         "\nif", "\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nif"
     )
-    begun = time.monotonic()
     ended = gang(nodes=2, slots=2, script=script).run()
-    assert time.monotonic() - begun < 5.5
     assert [each.code for each in ended] == [7, 7]
 
 

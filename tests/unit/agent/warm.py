@@ -60,7 +60,7 @@ class Pod:
 
     def prepare(self, rank: Rank, *modules: str, changed: Any = None) -> None:
         self.warm.prepare(rank, {"modules": modules, "changed": changed or {}})
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120  # it starts at low priority
         while self.warm.server and not self.warm.server.ready:
             assert time.monotonic() < until
             time.sleep(0.01)
