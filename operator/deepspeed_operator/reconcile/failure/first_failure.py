@@ -24,6 +24,8 @@ _CLOCKS_DIFFER = timedelta(minutes=1)
 _SYMPTOMS = frozenset(
     {Reason.TERMINATED, Reason.PEER_LOST, Reason.PEERS_MISSING}
 )  # of something that another pod may explain
+# What runtimes and kubelets that have restarted say of a container that ran before.
+_NOBODY_KNOWS: Final = frozenset({"Unknown", "ContainerStatusUnknown"})
 _NOT_FOUND = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|.*no such file)')
 
 
@@ -171,6 +173,8 @@ def _silent(pod: PodView, said: AgentMessage | None) -> Failure:
         python = absent.group(1).rpartition("/")[2].startswith("python")
         reason = Reason.PYTHON_NOT_FOUND if python else Reason.CONTAINER_CANNOT_START
         summary = f"{container} could not start: the image has no {absent.group(1)}"
+    elif ended.reason in _NOBODY_KNOWS:
+        reason, summary = Reason.NODE_LOST, f"{container} ended with its node or its container runtime, which restarted"
     elif ended.reason in {"ContainerCannotRun", "StartError"}:
         reason, summary = Reason.CONTAINER_CANNOT_START, f"{container} could not start"
     elif signal == _SIGKILL:

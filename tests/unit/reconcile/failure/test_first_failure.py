@@ -187,6 +187,8 @@ def test_the_agents_of_a_gang_whose_containers_run_get_to_say_first_who_is_missi
         (128, "StartError", 'exec: "/run.sh": stat /run.sh: no such file', "ContainerCannotStart", "has no /run.sh"),
         (137, "Error", "log", "ContainerKilled", "signal 9"),
         (2, "Error", "usage: entrypoint", "ContainerFailed", "exited with code 2"),
+        (255, "Unknown", "", "NodeLost", "ended with its node or its container runtime, which restarted"),
+        (137, "ContainerStatusUnknown", "it could not be located", "NodeLost", "which restarted"),
     ],
 )
 def test_a_container_that_ended_without_the_agents_word_is_explained_by_its_state(
