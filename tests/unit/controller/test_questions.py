@@ -13,6 +13,7 @@ from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.questions import Questions, corrected_plan, foreseen_plan
 from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.tokens import Tokens
+from deepspeed_operator.controller.workloads import Workloads
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.job.data_sheets import USUAL
 from deepspeed_operator.job.digest import config_digest
@@ -55,7 +56,16 @@ def test_a_text_that_has_not_changed_is_parsed_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(questions, "read", read)
         monkeypatch.setattr(judges, "call", counted)
         client, jobs, pods = cast("Client", None), JobCache(lambda _: None), PodCache(lambda _: None)
-        asked = Questions(client, jobs, pods, judges, quotas=Quotas(client), installation=INSTALLATION, tokens=Tokens())
+        asked = Questions(
+            client,
+            jobs,
+            pods,
+            judges,
+            quotas=Quotas(client),
+            workloads=cast("Workloads", None),
+            installation=INSTALLATION,
+            tokens=Tokens(),
+        )
         memory = JobMemory("job-1")
         for value in (1, 1, 2, 2):
             await asked.answer(job(), memory, ReadConfigMap("config", "config"))

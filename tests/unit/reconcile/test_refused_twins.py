@@ -47,7 +47,8 @@ def of_the_run(status: DeepSpeedJobStatus) -> DeepSpeedJobStatus:
     said = [
         each.model_copy(update={"observed_generation": 0}) for each in status.conditions if each.type not in OF_SPEC
     ]
-    return status.model_copy(update={"observed_generation": 0, "workers": None, "conditions": said})
+    counters = {"workers": None, "goodput": None}
+    return status.model_copy(update={"observed_generation": 0, **counters, "conditions": said})
 
 
 def fate(simulation: Simulation) -> dict[str, Any]:
