@@ -222,7 +222,7 @@ def _run_policy(fields: Fields, workload: Workload) -> None:
         if value is not None:
             workload.remarks.left_out(
                 f"spec.runPolicy.schedulingPolicy.{name}",
-                f"{value}: this release asks no queue and no gang scheduler; pods of a gang that cannot all run "
+                f"{value}: this release asks no gang scheduler; pods of a gang that cannot all run "
                 "are given back by spec.lifecycle.partialGangDeadlineSeconds",
             )
     priority = fields.text("spec", "runPolicy", "schedulingPolicy", "priorityClass")

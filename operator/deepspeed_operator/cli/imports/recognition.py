@@ -48,7 +48,7 @@ _BESIDE: Final = {
     "RoleBinding": "is not needed for the ranks: they ask nothing of the API server",
     "ClusterTrainingRuntime": "is the template of the TrainJobs that refer to it",
     "TrainingRuntime": "is the template of the TrainJobs that refer to it",
-    "LocalQueue": "stays as it is: this release asks no queue",
+    "LocalQueue": "stays as it is: apply it, too",
     "PodGroup": "is not needed: this release asks no gang scheduler",
 }
 _TEXTS: Final = (

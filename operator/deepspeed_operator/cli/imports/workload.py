@@ -7,6 +7,7 @@ from posixpath import normpath, relpath
 from typing import Final
 
 from deepspeed_operator.api.names import TRAINER
+from deepspeed_operator.api.queueing import LABEL_PRIORITY, LABEL_QUEUE
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
 from deepspeed_operator.cli.imports.expansion import Variables
 from deepspeed_operator.cli.imports.fields import Fields
@@ -16,6 +17,7 @@ from deepspeed_operator.job.template import PodTemplate
 
 ConfigMaps = Mapping[str, Mapping[str, str]]  # the data of those in the files, by their names
 _QUEUES: Final = ("kueue.x-k8s.io/", "scheduling.x-k8s.io/", "volcano.sh/", "run.ai/", "runai/")
+_SCHEDULING: Final = {LABEL_QUEUE: "queueName", LABEL_PRIORITY: "priorityClassName"}
 _MANAGERS: Final = ("kubectl.kubernetes.io/", "argocd.argoproj.io/", "helm.sh/", "meta.helm.sh/", "kustomize.toolkit")
 
 
@@ -63,16 +65,24 @@ def workload_of(fields: Fields, kind: str, remarks: Remarks) -> Workload:
         remarks.changed(
             "metadata.generateName", f"the job is named {name}: run it again by a new spec.runId, or by another name"
         )
-    labels = _kept(fields.object("metadata", "labels"), "metadata.labels", remarks)
+    labels = fields.object("metadata", "labels")
+    scheduling = {field: labels.pop(label) for label, field in _SCHEDULING.items() if label in labels}
+    for label, name_of_field in _SCHEDULING.items():
+        if name_of_field in scheduling:
+            remarks.carried(f"metadata.labels[{label}]", f"spec.scheduling.{name_of_field}")
+    labels = _kept(labels, "metadata.labels", remarks)
     annotations = _kept(fields.object("metadata", "annotations"), "metadata.annotations", remarks)
-    return Workload(kind, name, fields.text("metadata", "namespace"), labels, annotations, remarks)
+    workload = Workload(kind, name, fields.text("metadata", "namespace"), labels, annotations, remarks)
+    if scheduling:
+        workload.spec["scheduling"] = scheduling
+    return workload
 
 
 def _kept(labels: Json, path: str, remarks: Remarks) -> Json:
     kept: Json = {}
     for name, value in labels.items():
         if name.startswith(_QUEUES):
-            remarks.left_out(f"{path}[{name}]", f"{value}: this release asks no queue; its pods are made at once")
+            remarks.left_out(f"{path}[{name}]", f"{value}: this release asks Kueue alone, by queue and priority class")
         elif not name.startswith(_MANAGERS):
             kept[name] = value
     return kept
@@ -176,7 +186,10 @@ def run_policy(fields: Fields, workload: Workload, *at: str) -> None:
             f"{path}.backoffLimit",
             "spec.failurePolicy.maxRestarts: the whole gang starts again, from its last checkpoint if it loads one",
         )
-    if fields.take(*at, "suspend") is True:
+    suspended = fields.take(*at, "suspend") is True
+    if suspended and "scheduling" in workload.spec:
+        remarks.changed(f"{path}.suspend", "is how Kueue keeps that kind waiting; a DeepSpeedJob waits in its queue")
+    elif suspended:
         workload.spec["suspend"] = True
         remarks.carried(f"{path}.suspend", "spec.suspend")
     manager = fields.text(*at, "managedBy")
