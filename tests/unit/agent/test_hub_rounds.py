@@ -131,3 +131,36 @@ def test_a_member_that_falls_silent_between_rounds_is_lost() -> None:
             tell(gang, index, 2, "Waiting", float(moment))
         gang.check(float(moment))
     assert (gang.cause["reason"], gang.cause["index"]) == ("PeerLost", 2)
+
+
+STANDS: dict[str, Any] = {"step": 40, "state": "S", "kernel": "", "where": "all_reduce", "collective": True}
+
+
+def pace(idle: float) -> dict[str, Any]:
+    return {"idle": {"Step": idle}, "slowest": {"Step": 2.0}, "steps": [40, 40], "complete": False, "own": []}
+
+
+def test_ranks_that_hang_by_what_was_learned_are_told_until_steps_go_on() -> None:
+    gang = hub()
+    behind = {**STANDS, "rank": 1, "where": "train.py:8 (load)", "collective": False}
+    for index in range(NODES):
+        tell(gang, index, 1, "Running", 400.0, pace=pace(301.0))
+    gang.check(400.0)
+    assert tell(gang, 0, 1, "Running", 400.5, pace=pace(301.5))["hang"] == 1, "evidence is wanted"
+    assert gang.hang() is None
+    for index in range(NODES):
+        stands = behind if index == 1 else {**STANDS, "rank": index}
+        tell(gang, index, 1, "Running", 401.0, pace=pace(302.0), hang=1, evidence=[stands])
+    gang.check(401.0)
+    assert gang.hang() == {
+        "words": "rank 1 is in train.py:8 (load), the others in all_reduce; no step for 302 s, learned limit 300 s",
+        "learned": True,
+        "rank": 1,
+        "pod": "pretrain-1-1",
+        "node": "node1",
+    }
+    assert gang.round.cause is None
+    answer = tell(gang, 0, 1, "Running", 402.0, pace=pace(0.1), hang=1)
+    gang.check(402.0)
+    assert gang.hang() is None
+    assert answer["round"] == 1
