@@ -225,17 +225,6 @@ def test_a_program_of_mpi_itself_is_refused(words: list[str], why: str) -> None:
     assert why in told(dsjob("import", "-", stdin=mpi_job("v2beta1", words)), "refused")
 
 
-@pytest.mark.parametrize("queued", [True, False])
-def test_a_suspended_job_of_a_queue_waits_there_and_not_for_ever(queued: bool) -> None:
-    manifest = indexed_job(["torchrun", "t.py"], 1).replace("spec:", "spec:\n  suspend: true", 1)
-    if queued:
-        manifest = manifest.replace("{name: t}", "{name: t, labels: {kueue.x-k8s.io/queue-name: team-a}}")
-    spec = job_of(dsjob("import", "-", stdin=manifest))
-    assert (spec.get("scheduling"), spec.get("suspend")) == (
-        ({"queueName": "team-a"}, None) if queued else (None, True)
-    )
-
-
 def test_a_checkpoint_on_no_volume_is_warned_of() -> None:
     def warnings(more: str) -> str:
         words = ["torchrun", "--nnodes=2", "t.py", "--output_dir", "/ckpt/x"]

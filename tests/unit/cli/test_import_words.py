@@ -106,3 +106,14 @@ def test_what_dsjob_validate_would_refuse_is_told_and_counts() -> None:
 def test_without_a_file_or_a_command_line_nothing_is_done() -> None:
     assert dsjob("import").exit_code == 2
     assert "no such file" in dsjob("import", "/nowhere.yaml").stderr.lower()
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_a_suspended_job_of_a_queue_waits_there_and_not_for_ever(queued: bool) -> None:
+    manifest = indexed_job(["torchrun", "t.py"], 1).replace("spec:", "spec:\n  suspend: true", 1)
+    if queued:
+        manifest = manifest.replace("{name: t}", "{name: t, labels: {kueue.x-k8s.io/queue-name: team-a}}")
+    spec = job_of(dsjob("import", "-", stdin=manifest))
+    assert (spec.get("scheduling"), spec.get("suspend")) == (
+        ({"queueName": "team-a"}, None) if queued else (None, True)
+    )
