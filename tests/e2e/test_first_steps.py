@@ -9,8 +9,6 @@ import pytest
 from tests.e2e.jobs import NO_GPU, job, script
 from tests.e2e.kube import Job, Json, Namespace, eventually
 
-pytestmark = pytest.mark.alone  # steps are measured
-
 SEEN_WITHIN_SECONDS = 60
 PARAMETERS = 2 * (1024 * 1024 + 1024)
 ACCUMULATION = 12
@@ -34,7 +32,7 @@ def measured(namespace: Namespace, image: Callable[[str], str]) -> Job:
     """A job as it was when its first steps were told; it still runs."""
     training = {
         "script": "first_steps.py",
-        "args": ["--config", "$(DEEPSPEED_CONFIG)", "--stay", "120"],
+        "args": ["--config", "$(DEEPSPEED_CONFIG)", "--stay", "1800"],
         "files": {"configMap": "first-steps"},
     }
     model = {"parameters": PARAMETERS}
@@ -52,6 +50,7 @@ def _result(namespace: Namespace) -> dict[str, Any] | None:
     return json.loads(said.removeprefix("RESULT ")) if said is not None else None
 
 
+@pytest.mark.alone  # its steps are measured; the others look at what was told of them
 def test_it_is_told_while_the_job_runs_and_agrees_with_what_the_program_measures(
     namespace: Namespace, measured: Job
 ) -> None:
