@@ -20,9 +20,8 @@ class OwnTimes:
     """Of the ranks of one pod: what a forward pass took in the last whole window."""
 
     def __init__(self) -> None:
-        self.begun: dict[
-            int, tuple[float, int, float]
-        ] = {}  # by rank, of its window: when, passes and seconds until then
+        # By rank, of its window: when it began, passes and seconds until then.
+        self.begun: dict[int, tuple[float, int, float]] = {}
         self.means: dict[int, float] = {}
 
     def take(self, ranks: Sequence[RankProgress], now: float) -> list[list[float]]:

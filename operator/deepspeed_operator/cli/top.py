@@ -37,20 +37,17 @@ def run(arguments: argparse.Namespace) -> int:
     def rows() -> list[tuple[str, ...]]:
         return [row(job, datetime.now(UTC))[first:] for job in cluster.jobs(*options)]
 
-    if not sys.stdout.isatty():
-        print(plain(COLUMNS[first:], rows()))
-        return 0
-    # It takes long to load, and a pipe does without.
-    from deepspeed_operator.cli.screen import can_draw, follow  # noqa: PLC0415
-
-    if not can_draw():
-        print(plain(COLUMNS[first:], rows()))
-        return 0
-
     def look(console: "Console") -> "Table":
         return table((NARROW if console.width < _NARROW else COLUMNS)[first:], rows(), console.width)
 
-    return follow(look, arguments.interval)
+    if sys.stdout.isatty():
+        # It takes long to load, and a pipe does without.
+        from deepspeed_operator.cli.screen import can_draw, follow  # noqa: PLC0415
+
+        if can_draw():
+            return follow(look, arguments.interval)
+    print(plain(COLUMNS[first:], rows()))
+    return 0
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[str, ...]], width: int) -> "Table":

@@ -29,11 +29,12 @@ from deepspeed_operator.reconcile.admission.judge import Judgement
 from deepspeed_operator.reconcile.failure.out_of_memory import out_of_memory
 from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message, ending, how
 from deepspeed_operator.reconcile.observe.observed import WorldReport
+from deepspeed_operator.reconcile.observe.read_as import read_as
 from deepspeed_operator.reconcile.report.remedies import remedy
 from deepspeed_operator.reconcile.report.verdict import sentence
-from deepspeed_operator.reconcile.runtime.measured_plan import advice, measured_of, plan_status
+from deepspeed_operator.reconcile.runtime.measured_plan import advice, plan_status
 from deepspeed_operator.reconcile.runtime.observed_engine import differences, world_finding, world_of_agent
-from deepspeed_operator.reconcile.runtime.observed_transport import mismatch, transport_of
+from deepspeed_operator.reconcile.runtime.observed_transport import mismatch
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.local_attempt import ignored, loopback, variables
 
@@ -56,8 +57,8 @@ def train(attempt: Attempt, verdict: Judgement, directory: Directory, token: str
     agents.wait(live.look)
     words = _last_words(directory)
     live.tell_version(words.get("deepspeed"))
-    live.tell_transport(transport_of(words.get("transport")))
-    live.tell_plan(measured_of(words.get("measured")))
+    live.tell_transport(read_as(Transport, words.get("transport")))
+    live.tell_plan(read_as(Measured, words.get("measured")))
     live.tell_world(world_of_agent(words.get("world")))
     seconds = time.monotonic() - begun
     if not any(process.returncode for process in agents.processes):
@@ -123,11 +124,11 @@ class _Live:
             self._next = time.monotonic() + _ASK_SECONDS
             state = state_of(self._addresses[0], self._port, self._token)
             self.tell_version(state.get("deepspeed") if state else None)
-            found = transport_of(state.get("transport")) if state else None
+            found = read_as(Transport, state.get("transport")) if state else None
             # A peer's links may come before the version, which is in the first lines of rank 0's own report.
             if found is not None and (found.library or not found.links):
                 self.tell_transport(found)
-            self.tell_plan(measured_of(state.get("measured")) if state else None)
+            self.tell_plan(read_as(Measured, state.get("measured")) if state else None)
             self.tell_world(world_of_agent(state.get("world") if state else None))
         elif not self._runs:
             states = [state_of(address, self._port, self._token) for address in self._addresses]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.status import ConditionType, State
+from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.reconcile.actions import DryRunPod, JudgeRun
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Facts, SetAside
-from deepspeed_operator.reconcile.runtime.observed_transport import transport_of
+from deepspeed_operator.reconcile.observe.read_as import read_as
 from tests.unit.reconcile.admission.test_memory_fit import MODEL
 from tests.unit.reconcile.admission.test_memory_fit import simulation as with_model
 from tests.unit.reconcile.failure.test_out_of_memory import OUT_OF_MEMORY
@@ -236,7 +237,7 @@ def test_what_was_deleted_of_an_attempt_is_not_made_again_of_the_spec_of_a_refus
 def test_the_accepted_run_is_not_compared_with_the_spec_of_a_refused_one() -> None:
     simulation = started()
     simulation.edit(runId="b", dsConfig=REFUSED, deepspeedVersion="0.18.9", network={"profile": "InfiniBand"})
-    simulation.agent = AgentReport(1, simulation.now, deepspeed_version="0.19.8", transport=transport_of(SOCKET))
+    simulation.agent = AgentReport(1, simulation.now, deepspeed_version="0.19.8", transport=read_as(Transport, SOCKET))
     simulation.run_all()
     simulation.settle()
     assert simulation.job.status.state is State.RUNNING

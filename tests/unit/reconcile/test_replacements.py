@@ -11,7 +11,8 @@ from deepspeed_operator.api.restarts import Restarts
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Facts
 from deepspeed_operator.reconcile.observe.pods import timestamp
-from deepspeed_operator.reconcile.observe.rounds import rounds_of
+from deepspeed_operator.reconcile.observe.read_as import read_as
+from deepspeed_operator.reconcile.observe.rounds import Rounds
 from tests.unit.reconcile.simulation import GRACE, Simulation, agent_says, job
 
 NODES = 4
@@ -40,7 +41,7 @@ def replacements(simulation: Simulation) -> list[Replacement]:
 def restart(simulation: Simulation, number: int = 2, **counts: int) -> None:
     """All pods are there, and the hub has opened this round."""
     simulation.wait(6)
-    told = rounds_of({"number": number, **{"infrastructure": number - 1, **counts}})
+    told = read_as(Rounds, {"number": number, **{"infrastructure": number - 1, **counts}})
     simulation.agent = AgentReport(simulation.attempt.number, simulation.now, rounds=told)
     simulation.run_all()
     for index, record in simulation.attempt.latest_replacements.items():
@@ -241,7 +242,7 @@ def test_the_restart_counts_once_whether_an_agent_tells_of_it_at_once_or_later()
     simulation.run_all()
     simulation.settle()
     assert (simulation.attempt.phase, simulation.job.status.restarts) == (Phase.RUNNING, 1)
-    told = rounds_of({"number": 2, "infrastructure": 1})
+    told = read_as(Rounds, {"number": 2, "infrastructure": 1})
     simulation.agent = AgentReport(simulation.attempt.number, simulation.now, rounds=told)
     simulation.wait(600)
     simulation.settle()

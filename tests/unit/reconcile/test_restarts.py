@@ -10,7 +10,8 @@ from deepspeed_operator.api.attempt_status import AttemptOutcome, Phase
 from deepspeed_operator.api.restarts import Restarts
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Facts
-from deepspeed_operator.reconcile.observe.rounds import Rounds, rounds_of
+from deepspeed_operator.reconcile.observe.read_as import read_as
+from deepspeed_operator.reconcile.observe.rounds import Rounds
 from tests.unit.reconcile.simulation import GRACE, Simulation, agent_says, job
 
 
@@ -38,7 +39,7 @@ def back_off(simulation: Simulation) -> None:
 
 
 def rounds(**told: Any) -> Rounds:
-    found = rounds_of({"number": 1, **told})
+    found = read_as(Rounds, {"number": 1, **told})
     assert found is not None
     return found
 
@@ -324,7 +325,7 @@ def test_failures_that_the_agents_have_counted_without_a_step_count_for_the_run(
     ],
 )
 def test_rounds_that_status_could_not_hold_are_not_told(told: object) -> None:
-    assert rounds_of(told) is None
+    assert read_as(Rounds, told) is None
     simulation = running()
     for index in (0, 1):
         simulation.end(index, 143, agent_says(1, None, None, "Terminated", rounds=told))

@@ -1,12 +1,14 @@
 """How all ranks ended, as rank 0's agent has heard of them when the attempt ended."""
 
+from functools import partial
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.restarts import Count
 from deepspeed_operator.api.status import MAX_ENDINGS
+from deepspeed_operator.reconcile.observe.read_as import read_as
 
 _LONGEST: Final = 2**31  # seconds
 
@@ -28,12 +30,4 @@ class RankEndings(ApiModel):
     first: list[ToldEnding] = Field(max_length=MAX_ENDINGS)
 
 
-def endings_of(said: object) -> RankEndings | None:
-    """Return what an agent tells of how ranks ended; None if it tells nothing that status could hold."""
-    try:
-        return RankEndings.model_validate(said)
-    except ValidationError:
-        return None
-
-
-ToldEndings = Annotated[RankEndings | None, BeforeValidator(endings_of)]
+ToldEndings = Annotated[RankEndings | None, BeforeValidator(partial(read_as, RankEndings))]

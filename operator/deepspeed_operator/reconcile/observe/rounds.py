@@ -1,11 +1,13 @@
 """What agents tell of an attempt's rounds: each is one start of the ranks in the pods that are there."""
 
+from functools import partial
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.restarts import Count, RepeatedFailure, Restarts
+from deepspeed_operator.reconcile.observe.read_as import read_as
 
 _SHOWN: Final = 200
 
@@ -42,12 +44,4 @@ class Rounds(ApiModel):
         return Restarts(user=self.user, infrastructure=self.infrastructure, uncounted=self.uncounted)
 
 
-def rounds_of(said: object) -> Rounds | None:
-    """Return what an agent tells of its rounds; None if it tells nothing that status could hold."""
-    try:
-        return Rounds.model_validate(said)
-    except ValidationError:
-        return None
-
-
-ToldRounds = Annotated[Rounds | None, BeforeValidator(rounds_of)]
+ToldRounds = Annotated[Rounds | None, BeforeValidator(partial(read_as, Rounds))]

@@ -18,14 +18,6 @@ class ToldHang(ApiModel):
     node: str | None = Field(default=None, max_length=253)
 
 
-def told_hang_of(said: object) -> ToldHang | None:
-    """Return what an agent tells of a hang; None if it tells of none, or nothing that status could hold."""
-    try:
-        return ToldHang.model_validate(said)
-    except ValidationError:
-        return None
-
-
 class ToldStraggler(ApiModel):
     """Ranks of a pod that compute more slowly than the others."""
 

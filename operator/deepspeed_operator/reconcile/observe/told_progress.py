@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.progress import MAX_LOSS, Positive, ProgressSource, Steps, StepSeconds
@@ -25,11 +25,3 @@ class ToldProgress(ApiModel):
     samples_per_second: Positive | None = None
     tokens_per_second: Positive | None = None
     step_seconds: StepSeconds | None = None
-
-
-def told_progress_of(said: object) -> ToldProgress | None:
-    """Return what an agent tells of progress; None if it tells nothing that status could hold."""
-    try:
-        return ToldProgress.model_validate(said)
-    except ValidationError:
-        return None

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.goodput import Seconds, WallTime
 from deepspeed_operator.api.progress import Steps
+from deepspeed_operator.reconcile.observe.read_as import read_as
 
 _CLOSE: Final = 0.05  # by so much two sums of the same seconds may differ
 
@@ -51,12 +53,4 @@ class ToldWallTime:
         return cls(told, read_at - timedelta(seconds=told.seconds_since))
 
 
-def wall_time_of(said: object) -> AgentWallTime | None:
-    """Return what an agent tells of wall time; None if it tells nothing that status could hold."""
-    try:
-        return AgentWallTime.model_validate(said)
-    except ValidationError:
-        return None
-
-
-LeftWallTime = Annotated[AgentWallTime | None, BeforeValidator(wall_time_of)]
+LeftWallTime = Annotated[AgentWallTime | None, BeforeValidator(partial(read_as, AgentWallTime))]

@@ -18,7 +18,7 @@ from deepspeed_operator.reconcile.report.draft import StatusDraft
 _RANKS_RUN: Final = frozenset({Phase.RUNNING, Phase.REPLACING, Phase.STOPPING, Phase.EVICTING})  # agents tell, or will
 _SUSPENDED: Final = frozenset({Phase.STOPPING, Phase.SUSPENDED})
 _WAITS: Final = frozenset({Reason.SCHEDULING_GATED, Reason.UNSCHEDULABLE, Reason.PODS_REFUSED, Reason.GANG_GIVEN_BACK})
-_HANGS: Final = frozenset({"Hang", Reason.NCCL_TIMEOUT})
+_HANGS: Final = frozenset({Reason.HANG, Reason.NCCL_TIMEOUT})
 _NOISE: Final = 1.0  # seconds that an answer may be under way
 
 

@@ -5,17 +5,18 @@ import json
 from datetime import datetime
 from typing import Any, get_args
 
+from deepspeed_operator.api.transport import Transport
 from deepspeed_operator.api.untyped import list_at, object_at
+from deepspeed_operator.plan.time.measured import Measured
 from deepspeed_operator.reconcile.observe.checkpoints import checkpoint_of
 from deepspeed_operator.reconcile.observe.messages import AgentProtocol, agent_message
 from deepspeed_operator.reconcile.observe.observed import AgentReport
-from deepspeed_operator.reconcile.observe.rounds import rounds_of
-from deepspeed_operator.reconcile.observe.told_hang import told_hang_of, told_stragglers_of
-from deepspeed_operator.reconcile.observe.told_progress import told_progress_of
-from deepspeed_operator.reconcile.observe.told_wall_time import wall_time_of
-from deepspeed_operator.reconcile.runtime.measured_plan import measured_of
+from deepspeed_operator.reconcile.observe.read_as import read_as
+from deepspeed_operator.reconcile.observe.rounds import Rounds
+from deepspeed_operator.reconcile.observe.told_hang import ToldHang, told_stragglers_of
+from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
+from deepspeed_operator.reconcile.observe.told_wall_time import AgentWallTime
 from deepspeed_operator.reconcile.runtime.observed_engine import world_of_agent
-from deepspeed_operator.reconcile.runtime.observed_transport import transport_of
 
 _MAX_VERSION = 64
 _MAX_REFUSAL = 200
@@ -40,14 +41,14 @@ def report_of(state: Any, uid: str, attempt: int, read_at: datetime) -> AgentRep
         deepspeed_version=version if known else None,
         missing=tuple(host for host in list_at(said, "missing") if isinstance(host, str)),
         warnings=tuple(warning for warning in list_at(said, "warnings") if isinstance(warning, str)),
-        transport=transport_of(said.get("transport")),
-        measured=measured_of(said.get("measured")),
+        transport=read_as(Transport, said.get("transport")),
+        measured=read_as(Measured, said.get("measured")),
         stuck=agent_message(json.dumps(said.get("stuck"))),
         world=world_of_agent(said.get("world")),
-        rounds=rounds_of(said.get("rounds")),
-        progress=told_progress_of(said.get("progress")),
-        hang=told_hang_of(said.get("hang")),
+        rounds=read_as(Rounds, said.get("rounds")),
+        progress=read_as(ToldProgress, said.get("progress")),
+        hang=read_as(ToldHang, said.get("hang")),
         stragglers=told_stragglers_of(said.get("stragglers")),
         checkpoint=checkpoint_of(said.get("checkpoint")),
-        wall_time=wall_time_of(said.get("wallTime")),
+        wall_time=read_as(AgentWallTime, said.get("wallTime")),
     )

@@ -1,8 +1,6 @@
 """The plan beside what the ranks measured: in status, and as an advice and an event where another choice is faster."""
 
-from typing import Any, Final
-
-from pydantic import ValidationError
+from typing import Final
 
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.plan_status import MAX_MESSAGE, PlanStatus
@@ -26,19 +24,12 @@ from deepspeed_operator.reconcile.admission.plan_forecast import (
 )
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.observe.read_as import read_as
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.runtime.observed_transport import last_words, reported
 
 _ADVICE: Final = frozenset({Code.FASTER_MEASURED, Code.FASTER_PREDICTED})
-
-
-def measured_of(said: Any) -> Measured | None:
-    """Return what an agent says of its ranks' first steps; None if it says nothing that could be meant so."""
-    try:
-        return Measured.model_validate(said)
-    except ValidationError:
-        return None
 
 
 def report_plan(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
@@ -137,4 +128,4 @@ def _measured(observed: Observed, gang: Gang) -> Measured | None:
     report = observed.agent
     if report is not None and report.measured is not None:
         return report.measured
-    return measured_of(last_words(gang).get("measured"))
+    return read_as(Measured, last_words(gang).get("measured"))

@@ -2,9 +2,7 @@
 
 import json
 from contextlib import suppress
-from typing import Any, Final
-
-from pydantic import ValidationError
+from typing import Final
 
 from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.reasons import Reason
@@ -17,6 +15,7 @@ from deepspeed_operator.job.fabric.wish import wish_of
 from deepspeed_operator.reconcile.actions import JobEvent
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
+from deepspeed_operator.reconcile.observe.read_as import read_as
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
@@ -51,14 +50,6 @@ def mismatch(spec: DeepSpeedJobSpec, transport: Transport) -> Finding | None:
     return warning(_PROFILE, Code.TRANSPORT_MISMATCH, words, fix)
 
 
-def transport_of(said: Any) -> Transport | None:
-    """Return what an agent says of the transport; None if it says nothing that status could hold."""
-    try:
-        return Transport.model_validate(said)
-    except ValidationError:
-        return None
-
-
 def reported(observed: Observed) -> Transport | None:
     """Return the latest that is known of the current attempt."""
     status, report = observed.job.status, observed.facts.agent
@@ -79,7 +70,7 @@ def last_words(gang: Gang) -> Json:
 
 def at_the_end(status: DeepSpeedJobStatus, gang: Gang) -> Transport | None:
     """Return what a finished attempt has used."""
-    said = transport_of(last_words(gang).get("transport"))
+    said = read_as(Transport, last_words(gang).get("transport"))
     if said is not None:
         return said
     known = status.transport

@@ -12,8 +12,9 @@ from deepspeed_operator.api.goodput import Goodput
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Facts
 from deepspeed_operator.reconcile.observe.pods import moment, timestamp
-from deepspeed_operator.reconcile.observe.told_progress import told_progress_of
-from deepspeed_operator.reconcile.observe.told_wall_time import AgentWallTime, wall_time_of
+from deepspeed_operator.reconcile.observe.read_as import read_as
+from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
+from deepspeed_operator.reconcile.observe.told_wall_time import AgentWallTime
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 
 AGAIN = {"maxRestarts": 9, "maxInfrastructureRestarts": 9, "replacementDeadlineSeconds": 0}
@@ -38,7 +39,7 @@ def found_until(simulation: Simulation) -> float:
 
 def told(**given: float) -> AgentWallTime:
     kinds = dict.fromkeys(("starting", "restarting", "productive", "repeated", "saving", "hung"), 0)
-    found = wall_time_of({**kinds, "secondsSince": 0, "reached": 0, **given})
+    found = read_as(AgentWallTime, {**kinds, "secondsSince": 0, "reached": 0, **given})
     assert found is not None
     return found
 
@@ -158,7 +159,7 @@ def test_it_is_written_with_the_progress_and_never_alone() -> None:
     tell(simulation, 40, starting=10, productive=25, secondsSince=5)
     count = len(simulation.writes)
     simulation.wait(30)
-    progress = told_progress_of({"source": "Script", "step": 7, "secondsSinceUpdate": 0})
+    progress = read_as(ToldProgress, {"source": "Script", "step": 7, "secondsSinceUpdate": 0})
     simulation.agent = AgentReport(
         1, simulation.now, wall_time=told(starting=10, productive=55, secondsSince=5), progress=progress
     )
@@ -217,4 +218,4 @@ def test_of_ranks_that_tell_no_step_nothing_is_guessed_and_another_run_begins_at
     "said", [None, 3, {}, {"productive": -1}, {"productive": float("nan")}, {"productive": "1e999"}]
 )
 def test_what_is_no_wall_time_is_none(said: Any) -> None:
-    assert wall_time_of(said) is None
+    assert read_as(AgentWallTime, said) is None

@@ -10,8 +10,9 @@ from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.status import Finding, State
 from deepspeed_operator.api.transport import Transport, TransportState
 from deepspeed_operator.job.node_selection import LabelledNode
+from deepspeed_operator.plan.time.measured import Measured
 from deepspeed_operator.reconcile.observe.observed import AgentReport
-from deepspeed_operator.reconcile.runtime.measured_plan import measured_of
+from deepspeed_operator.reconcile.observe.read_as import read_as
 from tests.unit.plan.machine import LLAMA
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 
@@ -50,7 +51,9 @@ def running(said: Any = None, **spec: Any) -> Simulation:
 
 
 def says(simulation: Simulation, said: Any, attempt: int = 1) -> None:
-    simulation.agent = AgentReport(attempt, simulation.now, deepspeed_version="0.19.8", measured=measured_of(said))
+    simulation.agent = AgentReport(
+        attempt, simulation.now, deepspeed_version="0.19.8", measured=read_as(Measured, said)
+    )
 
 
 def plan(simulation: Simulation) -> PlanStatus:
@@ -243,7 +246,7 @@ FORGED: list[Any] = [
 
 @pytest.mark.parametrize("forged", FORGED)
 def test_what_no_agent_would_say_is_not_taken(forged: Any) -> None:
-    assert measured_of(forged) is None
+    assert read_as(Measured, forged) is None
     simulation = running(forged)
     assert simulation.job.status.plan is None
 
@@ -251,7 +254,7 @@ def test_what_no_agent_would_say_is_not_taken(forged: Any) -> None:
 def test_another_attempts_report_is_not_this_ones() -> None:
     simulation = running()
     assert simulation.facts.agent is not None
-    said = replace(simulation.facts.agent, attempt=7, measured=measured_of(MEASURED))
+    said = replace(simulation.facts.agent, attempt=7, measured=read_as(Measured, MEASURED))
     simulation.facts = replace(simulation.facts, agent=said)
     simulation.agent = said
     simulation.step()
@@ -329,7 +332,7 @@ def test_what_was_measured_takes_the_place_of_what_was_foreseen() -> None:
 def connected(simulation: Simulation, bandwidth: int | None, measured: Any = None) -> None:
     transport = Transport(state=TransportState.SOCKET, bus_bandwidth=bandwidth)
     simulation.agent = AgentReport(
-        1, simulation.now, deepspeed_version="0.19.8", transport=transport, measured=measured_of(measured)
+        1, simulation.now, deepspeed_version="0.19.8", transport=transport, measured=read_as(Measured, measured)
     )
     simulation.wait(60)
     simulation.settle()

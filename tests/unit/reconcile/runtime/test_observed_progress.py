@@ -10,7 +10,8 @@ from deepspeed_operator.api.progress import Progress, ProgressSource
 from deepspeed_operator.api.status import State
 from deepspeed_operator.reconcile.observe.observed import AgentReport
 from deepspeed_operator.reconcile.observe.pods import moment
-from deepspeed_operator.reconcile.observe.told_progress import ToldProgress, told_progress_of
+from deepspeed_operator.reconcile.observe.read_as import read_as
+from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 
 SAID: dict[str, Any] = {
@@ -28,7 +29,7 @@ SAID: dict[str, Any] = {
 
 
 def told(**fields: Any) -> ToldProgress:
-    made = told_progress_of({**SAID, **fields})
+    made = read_as(ToldProgress, {**SAID, **fields})
     assert made is not None
     return made
 
@@ -200,4 +201,4 @@ def test_another_run_begins_without_it() -> None:
     ],
 )
 def test_what_status_cannot_hold_is_no_progress(said: object) -> None:
-    assert told_progress_of(said) is None
+    assert read_as(ToldProgress, said) is None

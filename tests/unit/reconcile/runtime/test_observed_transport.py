@@ -10,7 +10,7 @@ import pytest
 from deepspeed_operator.api.status import Finding, State
 from deepspeed_operator.api.transport import Transport, TransportState
 from deepspeed_operator.reconcile.observe.observed import AgentReport
-from deepspeed_operator.reconcile.runtime.observed_transport import transport_of
+from deepspeed_operator.reconcile.observe.read_as import read_as
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
 
 SOCKET: dict[str, Any] = {
@@ -28,7 +28,7 @@ def running(said: dict[str, Any], **spec: Any) -> Simulation:
 
 
 def says(simulation: Simulation, said: dict[str, Any]) -> None:
-    simulation.agent = AgentReport(1, simulation.now, transport=transport_of(said))
+    simulation.agent = AgentReport(1, simulation.now, transport=read_as(Transport, said))
 
 
 def transport(simulation: Simulation) -> Transport:
@@ -115,7 +115,7 @@ FORGED: list[Any] = [
 
 @pytest.mark.parametrize("forged", FORGED)
 def test_what_status_could_not_hold_is_not_taken(forged: Any) -> None:
-    assert transport_of(forged) is None
+    assert read_as(Transport, forged) is None
     simulation = running(SOCKET)
     says(simulation, forged)
     simulation.wait(30)
@@ -127,7 +127,7 @@ def test_another_attempts_report_is_not_this_ones() -> None:
     simulation = running(PENDING)
     assert simulation.facts.agent is not None
     simulation.facts = replace(simulation.facts, agent=replace(simulation.facts.agent, attempt=7))
-    simulation.agent = AgentReport(7, simulation.now, transport=transport_of(SOCKET))
+    simulation.agent = AgentReport(7, simulation.now, transport=read_as(Transport, SOCKET))
     simulation.step()
     assert transport(simulation).state is TransportState.PENDING
 
