@@ -13,6 +13,7 @@ import pytest
 from deepspeed_operator.api.attempt_status import Phase
 from deepspeed_operator.api.status import State
 from deepspeed_operator.reconcile.observe.observed import Facts
+from deepspeed_operator.reconcile.observe.pods import moment
 from deepspeed_operator.reconcile.runtime.agent_answer import report_of
 from tests.unit.agent.harness import Gang, Running, failure_policy, rule
 from tests.unit.reconcile.simulation import Simulation, job
@@ -153,9 +154,14 @@ def test_goodput_with_three_faults_is_that_of_a_stopwatch(gang: Callable[..., Ga
     assert attempt.number == 2
     assert attempt.reached_step == max(step for _, step, _ in notes(tmp_path / "notes"))
     life.play(gang(nodes=2, script=TRAIN, attempt=2, launch={**more, "reachedStep": attempt.reached_step}), **given)
-    status, ended = life.simulation.job.status, life.began + life.passed - life.skipped
+    status = life.simulation.job.status
     assert status.state is State.COMPLETE
     assert status.goodput is not None
+    assert status.run is not None
+    assert status.run.completion_time is not None
+    # A time in status has whole seconds.
+    lasted = (moment(status.run.completion_time) - moment(status.run.start_time)).total_seconds()
+    ended = life.began + lasted - life.skipped
     expected = stopwatch(tmp_path / "notes", life.skipped, life.began, ended)
     total = sum(expected.values())
     found: dict[str, Any] = status.goodput.seconds.model_dump()
