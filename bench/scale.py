@@ -74,8 +74,7 @@ class Bench:
                 idle = Cost.of(replica.pid)
                 jobs = [manifest(f"job-{number}", self._nodes) for number in range(self._jobs)]
                 self._post(f"{GROUP}/namespaces/{namespace}/deepspeedjobs", jobs)
-                running = 'deepspeed_operator_jobs{state="Running"}'
-                replica.eventually(lambda: replica.metric(running) == self._jobs, 400, every=1)
+                replica.eventually(lambda: replica.jobs("Running") == self._jobs, 400, every=1)
                 return self._report(namespace, replica, idle)
             finally:
                 replica.stop()

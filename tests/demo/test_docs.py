@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,8 @@ from deepspeed_operator.api.crd import root_schema
 from deepspeed_operator.api.names import API_VERSION
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.controller import metrics
+from deepspeed_operator.controller.cache import JobCache
+from deepspeed_operator.controller.job_metrics import JobMetrics
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -68,7 +71,9 @@ def test_every_metric_is_listed() -> None:
     families = [
         each for metric in vars(metrics).values() if isinstance(metric, MetricWrapperBase) for each in metric.collect()
     ]
-    assert listed == {*(family.name for family in families), "deepspeed_operator_jobs"}
+    nobody: Any = SimpleNamespace()
+    families += JobMetrics(JobCache(lambda _: None), nobody, nobody, with_loss=True).describe()
+    assert listed == {f"{family.name}_info" if family.type == "info" else family.name for family in families}
 
 
 def test_the_rights_of_the_operator_are_those_of_the_chart() -> None:

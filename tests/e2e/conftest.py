@@ -2,9 +2,11 @@
 
 import secrets
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from dev import preparation
 from dev.cluster.cluster import Cluster
 from dev.images import images
 from tests.e2e.crowd import crowd
@@ -24,6 +26,12 @@ def image() -> Callable[[str], str]:
 def plain(image: Callable[[str], str]) -> str:
     """An image with Python and nothing else."""
     return image("plain-python")
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    preparation.cluster_programs()
+    return Cluster().bin / "helm"
 
 
 @pytest.fixture(scope="package")

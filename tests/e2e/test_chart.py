@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from dev import preparation
 from dev.cluster.cluster import Cluster
 from dev.cluster.processes import CommandError, run
 from tests.e2e.installation import LEASES, NAME, NAMESPACE, Operator
@@ -37,6 +36,7 @@ FULL: dict[str, Any] = {
     "metrics": {
         "service": False,
         "podMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prometheus"}},
+        "jobLoss": True,
     },
     "admissionPolicy": {"excludedNamespaces": ["kube-system", "team-c"], "hostAccess": "Labelled"},
     "networkPolicy": {"enabled": True, "apiServerPorts": [6443], "jobsIngress": [{"ports": [{"port": 6006}]}]},
@@ -64,12 +64,6 @@ FULL: dict[str, Any] = {
     "priorityClassName": "system-cluster-critical",
     "fullnameOverride": "dsj",
 }
-
-
-@pytest.fixture(scope="module")
-def helm() -> Path:
-    preparation.cluster_programs()
-    return Cluster().bin / "helm"
 
 
 def template(helm: Path, values: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
@@ -167,7 +161,9 @@ def test_a_service_monitor_reads_the_service(helm: Path) -> None:
     service = next(document for document in rendered if document["kind"] == "Service")
     assert monitor["metadata"]["labels"].items() >= labels.items()
     assert service["metadata"]["labels"].items() >= monitor["spec"]["selector"]["matchLabels"].items()
-    assert monitor["spec"]["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "30s"}]
+    assert monitor["spec"]["endpoints"] == [
+        {"port": "http", "path": "/metrics", "interval": "30s", "honorLabels": True}
+    ]
 
 
 def test_the_operators_own_namespace_is_always_excluded(helm: Path) -> None:

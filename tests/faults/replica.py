@@ -85,6 +85,11 @@ class Replica:
         found = [each for each in self.get("/metrics")[1].splitlines() if each.startswith(f"{line} ")]
         return float(found[0].split()[-1]) if found else 0.0
 
+    def jobs(self, state: str) -> float:
+        """Return how many jobs are in this state, as it tells Prometheus."""
+        lines = [each for each in self.get("/metrics")[1].splitlines() if each.startswith("deepspeed_operator_jobs{")]
+        return sum(float(each.split()[-1]) for each in lines if f'state="{state}"' in each)
+
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 

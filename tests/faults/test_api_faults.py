@@ -114,7 +114,7 @@ def test_a_deletion_that_nobody_watched_is_seen(replica: Replica, jobs: Jobs, pr
     replica.eventually(lambda: jobs.condition("Failed", "stays").get("status") == "True", 45)
     assert jobs.status("stays")["failure"]["pod"] == "stays-1-1"
     assert replica.metric("deepspeed_operator_informer_relists_total") > relists
-    replica.eventually(lambda: replica.metric('deepspeed_operator_jobs{state="Running"}') == 0, 45)
+    replica.eventually(lambda: replica.jobs("Running") == 0, 45)
 
 
 def test_an_answer_that_comes_after_its_pods_end_does_not_bring_it_back(

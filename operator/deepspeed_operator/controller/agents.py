@@ -7,6 +7,7 @@ import aiohttp
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.clock import now
+from deepspeed_operator.controller.metrics import HUB_ERRORS, HUB_SECONDS
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.reconcile.actions import ReadAgent
 from deepspeed_operator.reconcile.observe.observed import AgentReport
@@ -40,12 +41,13 @@ class Agents:
         headers = {"Authorization": f"Bearer {self._tokens.of(uid, question.attempt)}"}
         url = f"http://{host}:{question.port}/state"
         try:
-            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
-                if response.status != 200:
-                    return None
-                state: Any = json.loads(await whole(response.content))
+            with HUB_SECONDS.time():
+                async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                    content = await whole(response.content) if response.status == 200 else b""
+            state: Any = json.loads(content)
             return report_of(state, uid, question.attempt, now())
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError):
+            HUB_ERRORS.inc()
             return None
 
 

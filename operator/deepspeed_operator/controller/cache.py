@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.status import State
+from deepspeed_operator.api.status import ConditionType, State
+from deepspeed_operator.controller.figures import JobFigures, figures_of
 from deepspeed_operator.controller.queue import Key
 from deepspeed_operator.controller.resources import Json
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.workload_view import WorkloadView
+from deepspeed_operator.reconcile.report.conditions import condition
 
 # More than go while a request waits for its answer.
 REMEMBERED = 10_000
@@ -51,6 +53,8 @@ class JobRecord:
     created: str  # as Kubernetes writes it
     state: State | None = None
     read: bool = False
+    reason: str = ""  # of condition Ready
+    figures: JobFigures | None = None  # None for a job at rest
 
 
 class JobCache:
@@ -75,6 +79,9 @@ class JobCache:
     def values(self) -> Iterable[JobRecord]:
         return self._records.values()
 
+    def items(self) -> Iterable[tuple[Key, JobRecord]]:
+        return self._records.items()
+
     def whole(self, key: Key) -> DeepSpeedJob | None:
         """Return the job as it is known to be now; None if it is to be read for that."""
         record, known = self._records.get(key), self._whole.get(key)
@@ -97,8 +104,9 @@ class JobCache:
             return
         same = known if known is not None and known.uid == uid else None
         leaving = metadata.get("deletionTimestamp") is not None
-        created, read = metadata.get("creationTimestamp", ""), same is not None and same.read
-        self._records[key] = JobRecord(uid, version, leaving, created, same and same.state, read)
+        created = metadata.get("creationTimestamp", "")
+        known_as = same or JobRecord(uid, version, leaving, created)
+        self._records[key] = replace(known_as, version=version, leaving=leaving, created=created)
         self._changed(key)
 
     def put(self, job: DeepSpeedJob, weight: int, *, keep: bool = True) -> None:
@@ -109,7 +117,17 @@ class JobCache:
             return
         leaving = job.metadata.deletion_timestamp is not None
         created = job.metadata.creation_timestamp or ""
-        self._records[key] = JobRecord(job.metadata.uid, version, leaving, created, job.status.state, read=True)
+        status, told = job.status, condition(job.status, ConditionType.READY)
+        self._records[key] = JobRecord(
+            job.metadata.uid,
+            version,
+            leaving,
+            created,
+            status.state,
+            read=True,
+            reason=told.reason if told is not None else "",
+            figures=figures_of(status) if status.state not in _AT_REST else None,
+        )
         self._drop(key)
         if keep and job.status.state not in _AT_REST:
             self._keep(key, job, weight)

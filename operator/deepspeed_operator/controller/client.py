@@ -16,14 +16,14 @@ from deepspeed_operator.controller.clock import CLOCK, steady
 from deepspeed_operator.controller.connection import UNLIMITED, Connection, connect
 from deepspeed_operator.controller.errors import ApiError, api_error
 from deepspeed_operator.controller.lists import METADATA, METADATA_LIST, decode_list
-from deepspeed_operator.controller.metrics import API_ERRORS, READS, WRITES
+from deepspeed_operator.controller.metrics import API_ERRORS, READS, REQUEST_SECONDS, WRITES
 from deepspeed_operator.controller.ratelimit import RateLimiter
 from deepspeed_operator.controller.resources import Json, Resource
 
 Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete"]
 
 PAGE = 100  # objects of a list; a pod may have half a megabyte
-REQUEST_SECONDS = 30.0
+LONGEST_REQUEST = 30.0
 WATCH_SECONDS = 300
 # The API server sends a bookmark a minute: a stream that is silent for longer is dead.
 WATCH_SILENCE_SECONDS = 90.0
@@ -199,7 +199,9 @@ class Client:
                 await self._limiter.acquire(namespace)
             (WRITES if writes else READS).labels(verb, kind).inc()
             try:
-                return decode(await self._send(_METHODS.get(verb, "GET"), path, query or {}, data, accept))
+                with REQUEST_SECONDS.labels(verb).time():
+                    content = await self._send(_METHODS.get(verb, "GET"), path, query or {}, data, accept)
+                return decode(content)
             except ApiError as error:
                 API_ERRORS.labels(error.status).inc()
                 if error.status == 401 and attempt == 1:
@@ -222,7 +224,7 @@ class Client:
         headers = {"Accept": accept or "application/json", **await self._connection.authorization()}
         if data is not None:
             headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=10)
+        timeout = aiohttp.ClientTimeout(total=LONGEST_REQUEST, sock_connect=10)
         url = self._connection.server + path
         sent_at = steady()
         async with self._session.request(

@@ -28,6 +28,7 @@ from deepspeed_operator.controller.deletion import delete_pods
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.fairness import Pace
+from deepspeed_operator.controller.job_metrics import note_written
 from deepspeed_operator.controller.jobs import JobReader
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
 from deepspeed_operator.controller.logs import words_of
@@ -155,7 +156,9 @@ class Executor:
         begun = outcome.status.attempt_number != job.status.attempt_number
         if outcome.status != job.status:
             memory.untold = outcome
+            before = job.status
             job = await self._write_status(job, memory, outcome.status)
+            note_written(before, outcome.status, outcome.events)
         self._tell(job, memory)
         if self._superseded(job):
             return False  # what came after our write has put the job back into the queue

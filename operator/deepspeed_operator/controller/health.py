@@ -1,17 +1,12 @@
 """Probes and metrics over HTTP: /healthz, /readyz, /metrics."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
 
-from deepspeed_operator.api.status import State
-from deepspeed_operator.controller.cache import JobCache
 from deepspeed_operator.controller.leader import Leadership
 
 
@@ -44,8 +39,9 @@ async def serve(health: Health, host: str, port: int) -> web.AppRunner:
     async def readyz(_: web.Request) -> web.Response:
         return _answer(health.why_not_ready(), "leading" if health.leadership.acquired.is_set() else "standing by")
 
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def metrics(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(REGISTRY), headers={"Content-Type": content_type})
 
     application = web.Application()
     application.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
@@ -57,24 +53,3 @@ async def serve(health: Health, host: str, port: int) -> web.AppRunner:
 
 def _answer(trouble: str | None, good: str) -> web.Response:
     return web.Response(status=200, text=good) if trouble is None else web.Response(status=503, text=trouble)
-
-
-class JobsByState(Collector):
-    """Counts jobs when Prometheus asks the replica that leads, as it last read them."""
-
-    def __init__(self, jobs: JobCache, leadership: Leadership) -> None:
-        self._jobs = jobs
-        self._leadership = leadership
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily("deepspeed_operator_jobs", "DeepSpeedJobs by state", labels=["state"])
-        if self._leadership.acquired.is_set():
-            counts = Counter(job.state for job in self._jobs.values() if job.read)
-            for state in State:
-                family.add_metric([state.value], counts[state])
-            family.add_metric(["New"], counts[None])
-        yield family
-
-
-def register_jobs_by_state(jobs: JobCache, leadership: Leadership) -> None:
-    REGISTRY.register(JobsByState(jobs, leadership))

@@ -9,7 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from deepspeed_operator.controller.fairness import Shares, Turns
-from deepspeed_operator.controller.metrics import QUEUE_DEPTH, RECONCILE_ERRORS
+from deepspeed_operator.controller.metrics import QUEUE_DEPTH, QUEUE_SECONDS, RECONCILE_ERRORS
 
 Key = tuple[str, str]  # namespace, name
 
@@ -26,6 +26,7 @@ class WorkQueue:
         self._loop = asyncio.get_running_loop()
         self._waiting: Turns[Key] = Turns()
         self._shares = Shares(1)
+        self._since: dict[Key, float] = {}  # of those that wait; the oldest first
         self._working: set[Key] = set()
         self._again: set[Key] = set()
         self._alarms: dict[Key, asyncio.TimerHandle] = {}
@@ -35,12 +36,18 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def oldest_seconds(self) -> float:
+        """Return how long the key has waited that waits longest; 0 if none does."""
+        first = next(iter(self._since.values()), None)
+        return 0.0 if first is None else self._loop.time() - first
+
     def add(self, key: Key) -> None:
         """Have the key worked on soon."""
         if key in self._working:
             self._again.add(key)
         else:
             self._waiting.add(key[0], key)
+            self._since.setdefault(key, self._loop.time())
             QUEUE_DEPTH.set(len(self._waiting))
             self._arrival.set()
 
@@ -95,6 +102,7 @@ class WorkQueue:
         self._shares.take(namespace)
         self._cancel_alarm(key)  # what it was set for is looked at now
         self._working.add(key)
+        QUEUE_SECONDS.observe(self._loop.time() - self._since.pop(key))
         QUEUE_DEPTH.set(len(self._waiting))
         return key
 

@@ -13,12 +13,14 @@ from deepspeed_operator.controller.connection import Connection
 from deepspeed_operator.controller.creation import PodCreation
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.executor import Executor
-from deepspeed_operator.controller.health import Health, register_jobs_by_state
+from deepspeed_operator.controller.health import Health
 from deepspeed_operator.controller.informer import PodInformer, WorkloadInformer
 from deepspeed_operator.controller.isolation import Isolation
+from deepspeed_operator.controller.job_metrics import JobMetrics, register
 from deepspeed_operator.controller.jobs import JobFeed, JobReader, job_registry, kopf_settings
 from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.leader import Leadership, NotLeadingError
+from deepspeed_operator.controller.loop_lag import watch_loop
 from deepspeed_operator.controller.marker import Marker
 from deepspeed_operator.controller.prerequisites import wait_for_prerequisites
 from deepspeed_operator.controller.questions import Questions
@@ -46,7 +48,7 @@ class Replica:
         self._queue = WorkQueue()
         self.health = Health(self._leadership)
         jobs, pods = JobCache(self._queue.add), PodCache(self._queue.add)
-        register_jobs_by_state(jobs, self._leadership)
+        register(JobMetrics(jobs, self._queue, self._leadership, with_loss=settings.loss_metric))
         marker = Marker(settings.state_directory)
         self._feed = JobFeed(self.client, jobs, settings.watched_namespaces)
         self._informers = [
@@ -113,6 +115,7 @@ class Replica:
     def watchers(self) -> Iterator[Part]:
         """What only reads, kopf apart."""
         yield "job sweep", self._feed.run()
+        yield "event loop", watch_loop()
         for informer in self._informers:
             yield "pod informer", informer.run()
         for informer in self._workload_informers:

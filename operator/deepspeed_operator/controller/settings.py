@@ -57,6 +57,7 @@ class Settings:
     jobs_ingress: tuple[Json, ...] = ()  # further rules of that NetworkPolicy
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
     http_port: int = 8080
+    loss_metric: bool = False
     log_format: LogFormat = "plain"
     log_level: str = "INFO"
     leader: LeaderSettings = LeaderSettings()
@@ -92,6 +93,7 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         jobs_ingress=given.jobs_ingress,
         http_host=given.http_host,
         http_port=given.http_port,
+        loss_metric=given.loss_metric,
         log_format=given.log_format,
         log_level=given.log_level,
         leader=LeaderSettings(
@@ -177,6 +179,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
     switch("read-nodes", own.reads_nodes, "list nodes where a job does not say its GPUs' memory: their labels tell it")
     switch("isolate-jobs", own.isolates_jobs, f"make the NetworkPolicy {JOBS_POLICY} in each namespace with jobs")
+    switch("loss-metric", own.loss_metric, "tell Prometheus the loss of each job, too")
     switch("leader-election", leader.enabled, "hold a Lease while writing; off only where nothing else can run")
     return parser
 

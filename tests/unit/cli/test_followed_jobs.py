@@ -105,6 +105,15 @@ def test_a_pod_in_the_place_of_a_lost_one_has_its_ranks() -> None:
     assert shown_line(told, "pretrain-2-0", "pretrain-2-0", 0) == b"[pretrain-2-0-r1] [deepspeed-operator] begun\n"
 
 
+def test_the_story_says_where_the_wall_time_went_once_a_step_was_seen() -> None:
+    seconds = {"productive": 90.4, "starting": 8.2, "restarting": 0.3, "queued": 1200, "hung": 0}
+    known: Json = {"until": "T9", "percent": 7.0, "ettrPercent": 91.4, "seconds": seconds}
+    told = "  Goodput 7.0 %, ETTR 91.4 %, until T9: queued 1200 s, productive 90 s, starting 8 s."
+    assert told in story(job({"state": "Running", "goodput": known}), [])
+    before = {"until": "T9", "seconds": seconds}
+    assert not [line for line in story(job({"state": "Running", "goodput": before}), []) if "Goodput" in line]
+
+
 def test_the_story_is_told_in_the_order_of_time_and_each_thing_once() -> None:
     first = {"number": 1, "startTime": "T1", "runningTime": "T2", "endTime": "T3", "outcome": "Failed"}
     status: Json = {
