@@ -125,8 +125,8 @@ class Reports:
         def initialize(*arguments: Any, **named: Any) -> Any:
             made = original(*arguments, **named)
             guarded(self.engine, made[0])
+            guarded(self.record, made[0])  # of its class, before the engine itself gets another way to make its step
             guarded(self.watch_step, made[0])
-            guarded(self.record, made[0])
             return made
 
         deepspeed.initialize = like(original, initialize)

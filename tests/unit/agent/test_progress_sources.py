@@ -227,6 +227,17 @@ def test_before_its_first_step_a_rank_is_in_its_first_step(gang: Make, tmp_path:
     assert (told["phase"], told["step"], told["secondsSinceStep"]) == ("FirstStep", 500, None)
 
 
+@pytest.mark.parametrize("measure", [False, True])
+def test_the_first_step_is_seen_too_and_while_first_steps_are_measured(
+    gang: Make, tmp_path: Path, measure: bool
+) -> None:
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users/deepspeed.py").write_text(DEEPSPEED)
+    script = "import time, deepspeed\nengine, *_ = deepspeed.initialize()\nengine._take_model_step()\ntime.sleep(60)"
+    running = gang(script=script, launch={"measure": measure}).start(PYTHONPATH=str(tmp_path / "users"))
+    running.wait_for(lambda: [(each["step"], each["phase"]) for each in steps_of(running)] == [(501, "Step")])
+
+
 def test_a_round_begins_without_the_steps_of_the_one_before(gang: Make, tmp_path: Path) -> None:
     then = "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': os._exit(3)"
     running = running_engine(gang, tmp_path, then, launch={"failurePolicy": failure_policy()})
