@@ -25,6 +25,8 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 _LIBRARY = re.compile(r"^<frozen |/lib(?:64)?/python3\.\d+/(?!(?:site|dist)-packages/)")
 _COLLECTIVES = re.compile(r"/(?:torch/distributed|torch/cuda|deepspeed/comm)/")
+# Within its own step DeepSpeed asks the GPU for norms and overflows, which come from all ranks.
+_ENGINE = re.compile(r"/deepspeed/runtime/(?:engine|utils|bf16_optimizer|(?:zero|fp16|pipe)/\w+)\.py$")
 _OF_COLLECTIVES = re.compile(
     r"i?(?:all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|reduce|gather|scatter|send|recv|batch_isend_irecv)"
     r"(?:_\w+)?|(?:monitored_|_store_based_)?barrier|init_process_group|new_group|rendezvous|synchronize|wait"
@@ -34,8 +36,9 @@ _OF_COLLECTIVES = re.compile(
 def where(stacks: str) -> tuple[str, bool]:
     """Where the main thread is, and whether that is a collective; empty where the stacks do not say.
 
-    To wait for a GPU counts as one, since what NCCL was given waits there. faulthandler lists the main thread last, and
-    each thread's innermost frame first. In a backward pass of a GPU, hooks that call collectives run in another thread.
+    To wait for a GPU counts as one, since what NCCL was given waits there; so does what DeepSpeed's engine does itself.
+    faulthandler lists the main thread last, and each thread's innermost frame first. In a backward pass of a GPU, hooks
+    that call collectives run in another thread.
     """
     threads = [_FRAME.findall(each) for each in _THREAD.split(stacks)[1:]]
     if not threads or not threads[-1]:
@@ -47,7 +50,7 @@ def where(stacks: str) -> tuple[str, bool]:
         if names:
             return next((name for name in names if name != "wait"), "wait"), True
     path, line, name = next((each for each in main if not _LIBRARY.search(each[0])), main[0])
-    return f"{os.path.basename(path)}:{line} ({name})"[:80], False
+    return f"{os.path.basename(path)}:{line} ({name})"[:80], _ENGINE.search(path) is not None
 
 
 def gather(

@@ -339,6 +339,16 @@ Thread 0x2 (most recent call first):
   File "{TORCH}/cuda/__init__.py", line 1040 in synchronize
   File "/app/train.py", line 30 in main
 """: ("synchronize", True),
+    """Current thread 0x2 (most recent call first):
+  File "/usr/lib/python3.12/site-packages/deepspeed/runtime/zero/stage3.py", line 3042 in has_overflow
+  File "/usr/lib/python3.12/site-packages/deepspeed/runtime/engine.py", line 2500 in step
+  File "/app/train.py", line 31 in main
+""": ("stage3.py:3042 (has_overflow)", True),
+    """Current thread 0x2 (most recent call first):
+  File "/app/train.py", line 20 in forward
+  File "/usr/lib/python3.12/site-packages/deepspeed/runtime/engine.py", line 2100 in forward
+  File "/app/train.py", line 30 in main
+""": ("train.py:20 (forward)", False),
     'Current thread 0x2 (most recent call first):\n  File "/usr/lib/python3.12/selectors.py", line 415 in select\n': (
         "selectors.py:415 (select)",
         False,
