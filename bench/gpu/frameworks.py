@@ -106,6 +106,22 @@ _TRAINED_LATEST: Final = (
 )
 
 
+# The same again of what was not measured by then, and with other batches: for pairs that tell of each other's stage.
+_TRAINED_FRESH: Final = (
+    ("gpt2", 3, 8, 1),
+    ("gpt2", 2, 8, 1),
+    ("qwen3-large", 3, 8, 1),
+    ("qwen3-large", 1, 8, 1),
+    ("mistral", 3, 8, 1),
+    ("mistral", 2, 8, 1),
+    ("llama-3b", 3, 4, 1),
+    ("llama-3b", 1, 4, 1),
+    ("gpt2-large", 2, 2, 2),
+    ("qwen3", 1, 4, 2),
+    ("mistral", 0, 2, 4),
+)
+
+
 def _under_the_trainer(model: str, stage: int, micro: int, accumulation: int) -> Configuration:
     name = f"{model}-s{stage}-b{micro}-g{accumulation}"
     return Configuration(name, model, stage, micro=micro, accumulation=accumulation, framework="trainer")
@@ -126,9 +142,15 @@ def trainer_latest() -> tuple[Configuration, ...]:
     return tuple(_under_the_trainer(*each) for each in _TRAINED_LATEST)
 
 
+def trainer_fresh() -> tuple[Configuration, ...]:
+    """The same once more, of configurations that were never measured."""
+    return tuple(_under_the_trainer(*each) for each in _TRAINED_FRESH)
+
+
 def named(name: str) -> Configuration:
     """The configuration of that name."""
-    return next(each for each in (*host(), *trainer(), *trainer_later(), *trainer_latest()) if each.name == name)
+    known = (*host(), *trainer(), *trainer_later(), *trainer_latest(), *trainer_fresh())
+    return next(each for each in known if each.name == name)
 
 
 # Families as if the planner did not read their config.json: their size and widths are declared. Of mixtures, the width

@@ -1,9 +1,9 @@
 """What the host takes for a step: models so narrow that the GPU waits for it, under the Trainer and in a plain loop.
 
     torchrun --nproc-per-node 2 -m bench.gpu.host --output host.jsonl
-    torchrun --nproc-per-node 2 -m bench.gpu.host --table latest --steps 20 --output trainer.jsonl     ≈ 4 minutes
+    torchrun --nproc-per-node 2 -m bench.gpu.host --table fresh --steps 20 --output trainer.jsonl     ≈ 4 minutes
 
-With `--table latest` those of bench.gpu.trainer, whose ranks then import while others are measured.
+With `--table latest` or `fresh` those of bench.gpu.trainer, whose ranks then import while others are measured.
 
 One JSON line a configuration: seconds of a step, and of them the host's in the engine's forward, backward and step.
 With DS_ACCELERATOR=cpu a dry run.
@@ -17,7 +17,7 @@ from bench.gpu.fresh import Item, measure
 
 # With the imports, which only the first ones wait for.
 _SECONDS = 90
-_TABLES = {"host": frameworks.host, "latest": frameworks.trainer_latest}
+_TABLES = {"host": frameworks.host, "latest": frameworks.trainer_latest, "fresh": frameworks.trainer_fresh}
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
 """What a failed rank costs: kill -9 of one of two, until both ranks have made a step again.
 
-    python3 -m bench.gpu.restarts --output restarts.jsonl       two GPUs, ≈ 190 s with all launchers at stages 1 and 3
+    python3 -m bench.gpu.restarts --output restarts.jsonl       two GPUs, ≈ 480 s with all launchers at stages 1 and 3
 
 Under `dsjob run` with two nodes of one GPU, with warm and with cold interpreters; under `torchrun --max-restarts`; and
 under `deepspeed`, started again by hand as soon as it has ended. A 1.3 B model trains, saves after 20 steps, and goes
 on from there. One JSON line each, with the seconds from the kill until both ranks had got so far, and the losses of the
 first steps from there.
 
-Four runs are side by side, since most of a start is one CPU's work for each rank, and a GPU holds four: whoever waits
+All runs are side by side, since most of a start is one CPU's work for each rank, and a GPU holds eight: whoever waits
 to be killed makes a step every 3 s. All launchers of a stage go on from one checkpoint, which the first of them saves.
 """
 
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +34,7 @@ _PATIENCE_SECONDS: Final = 240
 _MARK: Final = re.compile(r"mark (\w+) (\d+) (\d+) ([\d.]+)")
 _LOSSES: Final = re.compile(r"losses (\d+) (.+)")
 _TOLD: Final = ("] warm interpreter: ", "] no warm interpreter: ")
+_OURS: Final = ("warm", "cold")
 _MARKS: Final = ("started", "torch", "deepspeed", "imported", "device", "model", "initialized", "loaded", "stepped")
 
 
@@ -49,7 +50,8 @@ class Run:
             command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
         self.marks: list[tuple[str, int, int, float]] = []
-        self.said: list[str] = []
+        self.said: list[str] = []  # by the agents and by dsjob
+        self.heard: list[float] = []  # when each of these was
         self.losses: dict[int, str] = {}  # of each rank, since its last start
         self._log = log.open("a", encoding="utf-8")
         threading.Thread(target=self._read, daemon=True).start()
@@ -65,8 +67,9 @@ class Run:
             losses = _LOSSES.search(line)
             if losses:
                 self.losses[int(losses[1])] = losses[2].strip()
-            elif "[deepspeed-operator]" in line:
-                self.said.append(line.strip())
+            elif "[deepspeed-operator]" in line or "[dsjob]" in line:
+                self.heard.append(time.time())
+                self.said.append(line.rstrip())
 
     def times(self, name: str, after: float) -> dict[int, float]:
         """Return when each rank printed a mark after that time."""
@@ -76,20 +79,20 @@ class Run:
         self.wait(lambda: len(self.times(name, after)) == _RANKS, name)
 
     def wait_for_interpreters(self) -> None:
-        self.wait(lambda: sum(any(each in line for each in _TOLD) for line in self.said) == _RANKS, "interpreter")
+        self.wait(lambda: sum(any(each in line for each in _TOLD) for line in self.said) >= _RANKS, "interpreter")
 
-    def wait(self, condition: Any, what: str) -> None:
-        until = time.monotonic() + _PATIENCE_SECONDS
+    def wait(self, condition: Callable[[], bool], what: str, patience: float = _PATIENCE_SECONDS) -> None:
+        until = time.monotonic() + patience
         while not condition():
             if time.monotonic() > until or self.process.poll() is not None:
                 raise EndedError(f"no {what}: {self.process.poll()}, {self.marks[-4:]}, {self.said[-3:]}")
             time.sleep(0.01)
 
-    def kill(self, victim: int) -> float:
-        """Kill this rank, and return when."""
+    def kill(self, victim: int, number: signal.Signals = signal.SIGKILL) -> float:
+        """Send this rank a signal, and return when."""
         pid = next(pid for mark, rank, pid, _ in reversed(self.marks) if mark == "ready" and rank == victim)
         now = time.time()
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
         return now
 
     def end(self) -> None:
@@ -152,12 +155,17 @@ class Bench:
             run.wait_for("ready", begun)
             self.write(run, "first", begun)
             for number in range(times):
+                if number and number % _RANKS == 0 and self.launcher in _OURS:
+                    # A node on which a second rank was killed would give its pod back.
+                    run.end()
+                    begun = time.time()
+                    run = Run(command(), self.log)
+                    run.wait_for("ready", begun)
                 if self.launcher == "warm":
                     run.wait_for_interpreters()
                 if time.monotonic() > until:
                     break
                 said = len(run.said)
-                # A node on which a second rank was killed would give its pod back.
                 killed, ended = run.kill(1 - number % _RANKS), None
                 if self.launcher == "deepspeed":
                     run.process.wait(_PATIENCE_SECONDS)
@@ -192,11 +200,13 @@ def main() -> int:
     parser.add_argument("--stages", nargs="+", type=int, default=[1, 3])
     parser.add_argument("--output", type=Path, required=True, help="JSON lines; the logs lie beside it")
     parser.add_argument("--launchers", nargs="+", default=["warm", "cold", "torchrun", "deepspeed"])
-    parser.add_argument("--times", type=int, default=2, help="restarts of each launcher; of warm and cold 2 at most")
-    parser.add_argument("--beside", type=int, default=4, help="runs side by side")
+    parser.add_argument(
+        "--times", type=int, default=5, help="restarts of each launcher; dsjob run begins anew after two"
+    )
+    parser.add_argument("--beside", type=int, default=8, help="runs side by side")
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no other rank is killed")
     arguments = parser.parse_args()
-    os.environ["PYTHONPATH"] = f"{_ROOT / 'operator'}:{os.environ.get('PYTHONPATH', '')}"
+    os.environ["PYTHONPATH"] = f"{_ROOT}:{_ROOT / 'operator'}:{os.environ.get('PYTHONPATH', '')}"
     with tempfile.TemporaryDirectory() as directory:
         begun = time.monotonic()
         until = begun + arguments.budget

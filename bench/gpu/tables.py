@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.gpu import restart_tables, trainer_tables, verdicts
+from bench.gpu import restart_tables, survival_tables, trainer_tables, verdicts
 from bench.gpu.estimator import estimate
 from bench.gpu.expectations import (
     RECIPE,
@@ -275,6 +275,10 @@ def tables(folder: Path) -> Iterator[tuple[str, Iterator[str]]]:
     yield "steps", _of_rows(_STEPS, trainer_tables.steps(trained, predicted))
     yield "stages", _of_rows(_STAGES, trainer_tables.stages(trained))
     yield "restarts", _of_rows(restart_tables.HEAD, restart_tables.rows(lines_of(folder, "restarts")))
+    ended = lines_of(folder, "survival")
+    yield "told", _of_rows(survival_tables.TOLD, survival_tables.told(ended))
+    yield "hangs", _of_rows(survival_tables.HUNG, survival_tables.hung(ended))
+    yield "progress", _of_rows(survival_tables.PROGRESS, survival_tables.progress(ended))
     yield "saved", saved(lines_of(folder, "saved"))
 
 

@@ -60,6 +60,7 @@ _TABLES: Final = {
     "first": (frameworks.trainer, frameworks.families),
     "later": (frameworks.trainer_later, frameworks.read_families),
     "latest": (frameworks.trainer_latest, tuple[Configuration, ...]),
+    "fresh": (frameworks.trainer_fresh, tuple[Configuration, ...]),
 }
 
 

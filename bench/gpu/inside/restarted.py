@@ -1,7 +1,7 @@
 """A training script as users write them, which goes on from its checkpoint and prints when it got how far.
 
-A mark is a name, the rank, its process and the time. The 5th step after the start prints `ready`, and before it the
-losses of these steps. Which of several runs makes the checkpoint that all of them go on from says its third argument.
+The 5th step after the start prints `ready`, and before it the losses of these steps. Which
+of several runs makes the checkpoint that all of them go on from says its third argument.
 """
 
 # pyright: basic, reportMissingImports=false
@@ -12,14 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-RANK = int(os.environ.get("RANK", "0"))
-
-
-def mark(name: str) -> None:
-    # One write: both ranks may share a pipe.
-    sys.stdout.write(f"mark {name} {RANK} {os.getpid()} {time.time():.3f}\n")
-    sys.stdout.flush()
-
+from bench.gpu.inside.marks import RANK, mark
 
 mark("started")
 import torch  # noqa: E402
@@ -34,7 +27,7 @@ mark("imported")
 # The last ones: DeepSpeed's launcher puts its own --local_rank before.
 STAGE, DIRECTORY, SAVES = int(sys.argv[-3]), sys.argv[-2], sys.argv[-1] == "saves"
 COMPLETE = Path(DIRECTORY, "complete")
-SAVE_AT, READY_AFTER, SEQUENCE, MICRO = 20, 5, 1024, 4
+SAVE_AT, READY_AFTER, SEQUENCE, MICRO = 20, 5, 1024, 1
 # A dry run on CPUs.
 CPU = os.environ.get("DS_ACCELERATOR") == "cpu"
 # A Llama of 1.345 B parameters.

@@ -28,15 +28,15 @@ def observed_progress(observed: Observed) -> Progress | None:
             return None
         return as_stale(before, bool(before.stale) or not silent or _is_old(before, observed.now))
     spec = None if is_of_another_run(observed) else observed.job.spec
-    told = _told(report.progress, report.read_at, spec)
-    told = told.model_copy(update={"mfu_percent": _mfu(told, observed.job.status.plan)})
+    told = as_status(report.progress, report.read_at, spec)
+    told = told.model_copy(update={"mfu_percent": mfu_percent(told, observed.job.status.plan)})
     if before is not None and _moment_of(before) == _moment_of(told):
         # It has not moved: by how much two answers' times differ is no news.
         told = told.model_copy(update={"last_update_time": before.last_update_time, "eta": before.eta or told.eta})
     return as_stale(told, _is_old(told, observed.now))
 
 
-def _told(said: ToldProgress, read_at: datetime, spec: DeepSpeedJobSpec | None) -> Progress:
+def as_status(said: ToldProgress, read_at: datetime, spec: DeepSpeedJobSpec | None) -> Progress:
     """Return it as status has it; `spec`: None while it is that of another run."""
     step, total, left = said.step, said.total_steps, said.seconds_left
     tokens, samples = said.tokens_per_second, said.samples_per_second
@@ -58,7 +58,7 @@ def _told(said: ToldProgress, read_at: datetime, spec: DeepSpeedJobSpec | None) 
     )
 
 
-def _mfu(progress: Progress, plan: PlanStatus | None) -> float | None:
+def mfu_percent(progress: Progress, plan: PlanStatus | None) -> float | None:
     """Return that of the first steps, which were measured, for the time that a step takes now."""
     if plan is None or plan.mfu_percent is None or plan.measured_step_seconds is None:
         return None
