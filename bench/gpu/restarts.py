@@ -13,6 +13,7 @@ to be killed makes a step every 3 s. All launchers of a stage go on from one che
 
 import argparse
 import json
+import math
 import os
 import re
 import signal
@@ -31,6 +32,7 @@ _ROOT: Final = Path(__file__).parents[2]
 _SCRIPT: Final = Path(__file__).parent / "inside" / "restarted.py"
 _RANKS: Final = 2
 _PATIENCE_SECONDS: Final = 240
+_LAST_SECONDS: Final = 90  # for what follows the last kill
 _MARK: Final = re.compile(r"mark (\w+) (\d+) (\d+) ([\d.]+)")
 _LOSSES: Final = re.compile(r"losses (\d+) (.+)")
 _TOLD: Final = ("] warm interpreter: ", "] no warm interpreter: ")
@@ -45,7 +47,8 @@ class EndedError(Exception):
 class Run:
     """A launcher's run, followed by what its ranks print."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, until: float = math.inf) -> None:
+        """Nothing is waited for after `until`, of time.monotonic()."""
         self.process = subprocess.Popen(
             command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -53,7 +56,7 @@ class Run:
         self.said: list[str] = []  # by the agents and by dsjob
         self.heard: list[float] = []  # when each of these was
         self.losses: dict[int, str] = {}  # of each rank, since its last start
-        self._log = log.open("a", encoding="utf-8")
+        self._log, self._until = log.open("a", encoding="utf-8"), until
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -82,7 +85,7 @@ class Run:
         self.wait(lambda: sum(any(each in line for each in _TOLD) for line in self.said) >= _RANKS, "interpreter")
 
     def wait(self, condition: Callable[[], bool], what: str, patience: float = _PATIENCE_SECONDS) -> None:
-        until = time.monotonic() + patience
+        until = min(self._until, time.monotonic() + patience)
         while not condition():
             if time.monotonic() > until or self.process.poll() is not None:
                 raise EndedError(f"no {what}: {self.process.poll()}, {self.marks[-4:]}, {self.said[-3:]}")
@@ -150,7 +153,7 @@ class Bench:
             "deepspeed": self.deepspeed,
         }[self.launcher]
         begun = time.time()
-        run = Run(command(), self.log)
+        run = Run(command(), self.log, until + _LAST_SECONDS)
         try:
             run.wait_for("ready", begun)
             self.write(run, "first", begun)
@@ -159,7 +162,7 @@ class Bench:
                     # A node on which a second rank was killed would give its pod back.
                     run.end()
                     begun = time.time()
-                    run = Run(command(), self.log)
+                    run = Run(command(), self.log, until + _LAST_SECONDS)
                     run.wait_for("ready", begun)
                 if self.launcher == "warm":
                     run.wait_for_interpreters()
@@ -170,7 +173,7 @@ class Bench:
                 if self.launcher == "deepspeed":
                     run.process.wait(_PATIENCE_SECONDS)
                     ended = round(time.time() - killed, 2)
-                    run = Run(command(), self.log)
+                    run = Run(command(), self.log, until + _LAST_SECONDS)
                 run.wait_for("ready", killed)
                 self.write(run, str(number + 1), killed, run.said[said:], ended)
         except EndedError as error:

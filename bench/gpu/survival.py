@@ -98,13 +98,13 @@ def _checkpoints(case: Case, directory: Path) -> Path:
 class Bench:
     """A case, whose ranks import as soon as it is made."""
 
-    def __init__(self, case: Case, directory: Path, output: Path, begun: float) -> None:
+    def __init__(self, case: Case, directory: Path, output: Path, begun: float, until: float) -> None:
         self.case, self.directory, self.output, self.begun = case, directory, output, begun
         path = directory / f"{case.name}.yaml"
         path.write_text(json.dumps(job(case, directory)))
         self.kept = directory / f"{case.name}-run"
         command = [sys.executable, "-m", "deepspeed_operator.cli.main", "run", str(path), "--dir", str(self.kept)]
-        self.run = Run(command, output.with_name(f"survival-{case.name}.log"))
+        self.run = Run(command, output.with_name(f"survival-{case.name}.log"), until)
         self.since = time.time()
 
     def measure(self) -> None:
@@ -226,12 +226,14 @@ def main() -> int:
     names = [each.name for each in CASES]
     parser.add_argument("--output", type=Path, required=True, help="JSON lines; the logs lie beside it")
     parser.add_argument("--cases", nargs="+", choices=names, default=names)
+    parser.add_argument("--budget", type=float, default=3600, help="seconds after which nothing is waited for")
     arguments = parser.parse_args()
     os.environ["PYTHONPATH"] = f"{_ROOT}:{_ROOT / 'operator'}:{os.environ.get('PYTHONPATH', '')}"
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         chosen = [each for each in CASES if each.name in arguments.cases]
-        benches = [Bench(each, Path(directory), arguments.output, begun) for each in chosen]
+        until = begun + arguments.budget
+        benches = [Bench(each, Path(directory), arguments.output, begun, until) for each in chosen]
         for bench in (each for each in benches if each.case.how == cases.TOLD):
             bench.measure()
         with ThreadPoolExecutor(len(benches)) as pool:

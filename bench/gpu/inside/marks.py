@@ -4,10 +4,13 @@ import os
 import sys
 import time
 
-RANK = int(os.environ.get("RANK", "0"))
+
+def rank() -> int:
+    """Asked when it is needed: a module that reads it as it is imported keeps a rank from being forked."""
+    return int(os.environ.get("RANK", "0"))
 
 
 def mark(name: str) -> None:
     # One write: both ranks may share a pipe.
-    sys.stdout.write(f"mark {name} {RANK} {os.getpid()} {time.time():.3f}\n")
+    sys.stdout.write(f"mark {name} {rank()} {os.getpid()} {time.time():.3f}\n")
     sys.stdout.flush()

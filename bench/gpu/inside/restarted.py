@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.inside.marks import RANK, mark
+from bench.gpu.inside.marks import mark, rank
 
 mark("started")
 import torch  # noqa: E402
@@ -91,7 +91,7 @@ def main() -> None:
             COMPLETE.touch()  # after a barrier
             mark("saved")
         if engine.global_steps == max(begun, SAVE_AT) + READY_AFTER:
-            sys.stdout.write(f"losses {RANK} {' '.join(losses[-READY_AFTER:])}\n")
+            sys.stdout.write(f"losses {rank()} {' '.join(losses[-READY_AFTER:])}\n")
             mark("ready")
         # Nobody trains for long here, and others use these GPUs.
         time.sleep(0.05 if engine.global_steps < max(begun, SAVE_AT) + READY_AFTER else 3)

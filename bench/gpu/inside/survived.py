@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.inside.marks import RANK, mark
+from bench.gpu.inside.marks import mark, rank
 
 mark("started")
 import torch  # noqa: E402
@@ -76,7 +76,7 @@ def until_told(training: Training) -> None:
         if len(training.ends) == CASE.steps:
             seconds = [after - before for before, after in itertools.pairwise(training.ends)]
             about = {"step_seconds": seconds, "flops": flops, **model.versions()}
-            if RANK == 0:
+            if rank() == 0:
                 GATE.with_suffix(".timed").write_text(json.dumps({**about, **model.parameters(training.engine.module)}))
             mark("ready")
     mark("saving")
@@ -103,7 +103,7 @@ def until_one_hangs(training: Training) -> None:
         mark("ready")
         if not hangs:
             time.sleep(3600)  # it has shown what it had to, and others use these GPUs
-        if RANK == LAGGARD and CASE.how != "stopped":
+        if rank() == LAGGARD and CASE.how != "stopped":
             LEFT.touch()
             mark("left")
             {"asleep": asleep, "spinning": spinning}[CASE.how]()
