@@ -24,7 +24,7 @@ TESTS_OF = tests/$(patsubst cluster-smoke,cluster,$(patsubst images-test,images,
 
 # It is made anew from whatever changed: nothing here lists what that may be.
 .PHONY: dsjob.pyz
-.PHONY: help demo test check lint unit build $(STAGES) faults-full docs generate
+.PHONY: help demo test check lint unit build $(STAGES) faults-full kueue-full docs generate
 help: ## This list.
 	@sed -n 's/^\([a-z0-9.-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
@@ -68,6 +68,8 @@ faults: ## Tests in which API servers, operators, nodes and users misbehave.
 faults-full: build ## Kill the operator at every write, and all else on the cluster: docs/kill-points.md, docs/faults.md.
 	$(PYTHON) -m tests.faults
 	.venv/bin/pytest tests/survival
+kueue-full: build ## Tests with a real Kueue, which is built for them: docs/kueue.md.
+	.venv/bin/pytest tests/kueue
 images-test: ## Tests of the images.
 matrix: ## Tests of DeepSpeed's features, one by one, on the cluster: docs/matrix.md.
 oracle: ## Tests against DeepSpeed itself, in every version.

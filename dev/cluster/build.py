@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -81,6 +82,10 @@ PROGRAMS = (
 )
 
 
+# For tests of queues only, which are run by hand.
+KUEUE = Program("kueue", "sigs.k8s.io/kueue/cmd/kueue", module=SOURCES / "kueue")
+
+
 def build(layout: Layout) -> Path:
     """The directory of all programs, built as far as they are not in the cache."""
     layout.cache.mkdir(parents=True, exist_ok=True)
@@ -94,6 +99,23 @@ def build(layout: Layout) -> Path:
                 _compile(go, program, wanted[program])
         _link(layout.bin, wanted)
     return layout.bin
+
+
+def build_kueue(layout: Layout) -> Path:
+    """Kueue's manager, built if it is not in the cache."""
+    layout.cache.mkdir(parents=True, exist_ok=True)
+    with (layout.cache / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        target = layout.cache / "bin" / f"{KUEUE.name}-{_digest(KUEUE)}"
+        if not target.exists():
+            _compile(_go(layout), KUEUE, target)
+    return target
+
+
+def kueue_source(layout: Layout) -> Path:
+    """The sources of that Kueue, which hold its kinds and webhooks."""
+    answer = run([_go(layout), "-C", str(KUEUE.module), "mod", "download", "-json", "sigs.k8s.io/kueue"], timeout=600)
+    return Path(json.loads(answer)["Dir"])
 
 
 def install_packages() -> None:
