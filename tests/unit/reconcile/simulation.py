@@ -122,6 +122,7 @@ class Simulation:
     workloads: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     watched: bool = True  # whether a watch tells of them
     queue_problem: str | None = None
+    queue_refuses: str | None = None  # writes alone, such as by a webhook that is away
     of_queue: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict[tuple[str, str], dict[str, Any]])
     set_aside: SetAside | None = None  # what comes of judging the job
 
@@ -340,6 +341,10 @@ class Simulation:
                 self.facts = replace(self.facts, oldest_config_map=attempt + 1, childless=attempt)
 
     def _at_the_queue(self, action: CreateWorkload | PatchWorkload | DeleteWorkload) -> None:
+        if self.queue_refuses is not None and not isinstance(action, DeleteWorkload):
+            name = action.manifest["metadata"]["name"] if isinstance(action, CreateWorkload) else action.name
+            self.facts = replace(self.facts, workload=WorkloadAnswer(name, None, self.queue_refuses, self.now))
+            return
         match action:
             case CreateWorkload(manifest):
                 name, uid = manifest["metadata"]["name"], f"workload-{len(self.writes)}"

@@ -1,6 +1,5 @@
 """Jobs that ask for a queue: one Workload stands for all pods, which are made when it is admitted, and end with it."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -267,40 +266,6 @@ def test_a_queued_job_whose_template_changes_asks_for_what_it_says_now() -> None
     assert pod_set["template"]["spec"]["nodeSelector"] == {"zone": "b"}
 
 
-@pytest.mark.parametrize("problem", ["the cluster does not serve kueue.x-k8s.io/v1beta2", "workloads is forbidden"])
-def test_a_queue_that_is_not_there_is_said_and_healed(problem: str) -> None:
-    simulation = Simulation(job(**QUEUED), of_queue=dict(FLAVORS), queue_problem=problem, watched=False)
-    outcome = simulation.settle()
-    assert (simulation.pods, simulation.workloads) == ({}, {})
-    ready = simulation.condition(ConditionType.READY)
-    assert (ready.status, ready.reason) == ("False", "QueueUnavailable")
-    assert problem in ready.message
-    assert outcome.check_at is not None
-    assert outcome.check_at <= simulation.now + timedelta(seconds=30)
-    simulation.queue_problem = None
-    simulation.wait(30)
-    simulation.settle()
-    assert (simulation.job.status.state, list(simulation.workloads)) == (State.QUEUED, [NAME])
-
-
-def test_what_runs_goes_on_when_kueue_is_gone() -> None:
-    simulation = trained()
-    simulation.queue_problem = "the cluster does not serve kueue.x-k8s.io/v1beta2"
-    simulation.wait(60)
-    simulation.settle()
-    assert simulation.job.status.state is State.RUNNING
-
-
-def test_without_a_watch_the_queue_is_asked_again() -> None:
-    simulation = Simulation(job(**QUEUED), of_queue=dict(FLAVORS), watched=False)
-    outcome = simulation.settle()
-    assert outcome.check_at is not None
-    assert outcome.check_at <= simulation.now + timedelta(seconds=10)
-    admit(simulation)
-    simulation.wait(10)
-    simulation.train()
-
-
 def test_priorities_have_their_classes_value() -> None:
     scheduling = {"queueName": "team", "priorityClassName": "urgent"}
     simulation = Simulation(job(scheduling=scheduling), of_queue={("WorkloadPriorityClass", "urgent"): {"value": 7}})
@@ -363,6 +328,14 @@ def test_a_job_without_a_queue_asks_nobody() -> None:
     simulation = Simulation(job(), queue_problem="nobody may ask").train()
     assert simulation.job.status.queue is None
     assert simulation.facts.workload is None
+
+
+def test_the_first_words_of_the_queue_are_written_at_once() -> None:
+    simulation = queued()
+    assert "has not said anything" in simulation.condition(ConditionType.READY).message
+    tell(simulation, ("QuotaReserved", "False", "Pending"))
+    simulation.settle()
+    assert "Pending in words" in simulation.condition(ConditionType.READY).message
 
 
 def test_other_words_of_the_queue_are_written_once_a_minute() -> None:

@@ -10,6 +10,8 @@ from deepspeed_operator.reconcile.observe.workload_view import Lookup, WorkloadA
 
 # Where no watch tells, such as before Kueue is installed.
 REREAD: Final = timedelta(seconds=10)
+# Where Kueue, or its webhook, does not answer.
+TRY_AGAIN: Final = timedelta(seconds=30)
 
 
 def queue_of(observed: Observed) -> QueueStatus:

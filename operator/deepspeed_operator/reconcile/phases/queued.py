@@ -4,8 +4,7 @@ Pods of before may still end meanwhile. What the queue is told of them is in quo
 """
 
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from deepspeed_operator.api.attempt_status import Obstacle, Phase
 from deepspeed_operator.api.queueing import KUEUE
@@ -22,7 +21,7 @@ from deepspeed_operator.reconcile.actions import (
 )
 from deepspeed_operator.reconcile.failure.active_deadline import active_deadline, deadline_exceeded
 from deepspeed_operator.reconcile.observe.gang import Gang
-from deepspeed_operator.reconcile.observe.known_workload import REREAD, known_workload, lookups, queue_of
+from deepspeed_operator.reconcile.observe.known_workload import REREAD, TRY_AGAIN, known_workload, lookups, queue_of
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile
 from deepspeed_operator.reconcile.observe.workload_view import WorkloadView, placement_of
@@ -35,8 +34,6 @@ from deepspeed_operator.reconcile.report.outcome import COUNTERS_EVERY, keep_sta
 from deepspeed_operator.reconcile.report.queue_words import unavailable, waiting
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.render.kueue_workload import adoption, workload, workload_content
-
-_TRY_AGAIN: Final = timedelta(seconds=30)
 
 
 def wait_in_queue(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
@@ -59,12 +56,12 @@ def wait_in_queue(observed: Observed, gang: Gang, installation: Installation) ->
 def _at_the_queue(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     answer, queue = known_workload(observed), queue_of(observed)
     if answer.problem is not None:
-        return _held(observed, gang, unavailable(queue, answer.problem), check_at=observed.now + _TRY_AGAIN)
+        return _held(observed, gang, unavailable(queue, answer.problem), check_at=observed.now + TRY_AGAIN)
     view = answer.view
     if view is None:
         needed = _missing(observed, installation)
         if isinstance(needed, Obstacle):
-            return _held(observed, gang, needed, check_at=observed.now + _TRY_AGAIN)
+            return _held(observed, gang, needed, check_at=observed.now + TRY_AGAIN)
         before = observed.attempt.obstacle
         # What kept it from being made may do so again.
         stays = before is not None and before.reason == Reason.QUEUE_UNAVAILABLE
@@ -81,7 +78,7 @@ def _with_workload(observed: Observed, gang: Gang, view: WorkloadView) -> Outcom
         adopt = PatchWorkload(view.name, view.resource_version, patch, of_status=False)
         return _held(observed, gang, waiting(queue, view), adopt)
     if observed.job.metadata.uid not in view.owners:
-        return _held(observed, gang, _foreign(view), check_at=observed.now + _TRY_AGAIN)
+        return _held(observed, gang, _foreign(view), check_at=observed.now + TRY_AGAIN)
     if view.finished or _is_of_something_else(observed, view):
         if gang.old_pods_that_may_write:
             return _waits_for_old_pods(observed, gang)
@@ -100,7 +97,7 @@ def _begin(observed: Observed, gang: Gang, view: WorkloadView) -> Outcome:
     problem = next((each.problem for each in flavors.values() if each.problem is not None), None)
     if problem is not None:
         held = unavailable(queue_of(observed), problem)
-        return _held(observed, gang, held, check_at=observed.now + _TRY_AGAIN)
+        return _held(observed, gang, held, check_at=observed.now + TRY_AGAIN)
     draft = StatusDraft.of(observed.job.status, counted=gang.workers)
     draft.place(placement_of(view, {name: each.content or {} for name, each in flavors.items()}))
     draft.admit(None if gang.old_pods_that_may_write else timestamp(observed.now))
@@ -162,11 +159,11 @@ def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome:
 def _held(
     observed: Observed, gang: Gang, held: Obstacle, *actions: OfQueue, check_at: datetime | None = None
 ) -> Outcome:
-    """Say what keeps the attempt in the queue; other words of the queue alone are said once a minute."""
+    """Say what keeps the attempt in the queue: its first words at once, other words alone once a minute."""
     before, written = observed.attempt.obstacle, observed.facts.status_written_at
-    if before is not None and before.reason == held.reason == Reason.QUEUED and before != held and written is not None:
+    if before is not None and written is not None and before.reason == held.reason == Reason.QUEUED:
         due = written + COUNTERS_EVERY
-        if observed.now < due:
+        if before not in (held, waiting(queue_of(observed), None)) and observed.now < due:
             held, check_at = before, due if check_at is None else min(check_at, due)
     draft = StatusDraft.of(observed.job.status, counted=gang.workers)
     draft.enter(Phase.QUEUED, held)

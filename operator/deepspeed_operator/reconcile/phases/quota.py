@@ -11,7 +11,7 @@ from deepspeed_operator.api.attempt_status import Phase
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.reconcile.actions import DeleteWorkload, OfQueue, Outcome, PatchWorkload
 from deepspeed_operator.reconcile.observe.gang import Gang
-from deepspeed_operator.reconcile.observe.known_workload import known_workload, queue_of
+from deepspeed_operator.reconcile.observe.known_workload import TRY_AGAIN, known_workload, queue_of
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile
 from deepspeed_operator.reconcile.observe.workload_view import WorkloadView
@@ -38,8 +38,11 @@ def with_queue(observed: Observed, gang: Gang, outcome: Outcome) -> Outcome:
         return outcome
     with meanwhile(outcome):
         answer = known_workload(observed)
-    if answer.problem is not None:
-        return outcome
+    last = observed.facts.workload
+    for each in (answer, last) if last is not None and last.name == queue.workload else (answer,):
+        again = each.read_at + TRY_AGAIN
+        if each.problem is not None and observed.now < again:  # a watch may go on while writes are refused
+            return outcome.no_later_than(again)
     view, over = answer.view, queue.name is None or attempt.phase in {Phase.ENDED, Phase.SUSPENDED}
     if view is None or observed.job.metadata.uid not in view.owners or view.finished:
         if not over:
