@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.untyped import objects_at
 from deepspeed_operator.controller.cache import WorkloadCache, job_key
 from deepspeed_operator.controller.children import NamespaceTerminatingError, TryAgainSoonError
 from deepspeed_operator.controller.client import Client
@@ -31,6 +32,12 @@ _ABSENT: Final = (
 )
 
 _log = logging.getLogger(__name__)
+
+
+def may_be_made(kinds: Json) -> bool:
+    """Whether the API server takes Workloads, by what it says of their group; not while their kind is being deleted."""
+    verbs = [each["verbs"] for each in objects_at(kinds, "resources") if each["name"] == WORKLOADS.plural]
+    return any("create" in each for each in verbs)
 
 
 class Workloads:
@@ -59,6 +66,8 @@ class Workloads:
         for informer in self._informers:
             informer.wanted.set()
         live, problem = await self._ask(lambda: self._client.get(WORKLOADS, job.metadata.namespace, name))
+        if live is None and problem is None:
+            problem = await self._removed()
         self._note(problem)
         return self._answer(name, live, problem)
 
@@ -94,6 +103,11 @@ class Workloads:
                     return await self.read(job, name)
                 live = None
         return self._answer(name, live, problem)
+
+    async def _removed(self) -> str | None:
+        """Return that Kueue's kinds are not served, or about to go: all Workloads go before them, by nobody's will."""
+        kinds, problem = await self._ask(lambda: self._client.get_path(f"/apis/{WORKLOADS.api_version}"))
+        return problem or (None if may_be_made(kinds or {}) else _ABSENT)
 
     async def _write(self, name: str, request: Callable[[], Awaitable[Json]]) -> tuple[Json | None, str | None]:
         try:
