@@ -68,7 +68,7 @@ faults: ## Tests in which API servers, operators, nodes and users misbehave.
 faults-full: build ## Kill the operator at every write, and all else on the cluster: docs/kill-points.md, docs/faults.md.
 	$(PYTHON) -m tests.faults
 	.venv/bin/pytest tests/survival
-kueue-full: build ## Tests with a real Kueue, which is built for them: docs/kueue.md.
+kueue-full: build ## Tests with a real Kueue, which is built for them: docs/kueue-shown.md.
 	.venv/bin/pytest tests/kueue
 images-test: ## Tests of the images.
 matrix: ## Tests of DeepSpeed's features, one by one, on the cluster: docs/matrix.md.

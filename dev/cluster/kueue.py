@@ -6,6 +6,7 @@ import json
 import subprocess
 import urllib.request
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,60 +29,121 @@ _METRICS_CERTS = "kueue/metrics/certs"
 Json = dict[str, Any]
 
 
-@contextlib.contextmanager
-def installed(layout: Layout, kubeconfig: Path, directory: Path) -> Generator[Path]:
-    """Install Kueue, run it until the end, and take it away again; yield the path of its log."""
-    program, source = build.build_kueue(layout), build.kueue_source(layout)
-    api, definitions = Api(kubeconfig), _definitions(source)
-    try:
-        for definition in definitions:
-            _create(api, _DEFINITIONS, definition)
-        served = f"/apis/{_GROUP}/v1beta2/workloads"
-        wait_for("the kinds of Kueue", lambda: api.found(served), seconds=30)
-        _create(api, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        with _process(program, kubeconfig, directory) as log:
-            bundle = (directory / "tls.crt").read_text()
-            for kind, webhooks in _webhooks(source, bundle).items():
-                body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "kueue"}}
-                _create(api, f"{_WEBHOOKS}/{kind.lower()}s", {**body, "webhooks": webhooks})
-            yield log
-    finally:
+class Kueue:
+    """Its kinds and webhooks in a cluster, and its manager as a process; either may be away for a while."""
+
+    def __init__(self, layout: Layout, kubeconfig: Path, directory: Path) -> None:
+        program, source = build.build_kueue(layout), build.kueue_source(layout)
+        self._api = Api(kubeconfig)
+        self._definitions = _definitions(source)
+        self._webhooks = _webhooks(source, _certificate(directory))
+        self.log = directory / "kueue.log"
+        self._environment = {"KUBECONFIG": str(kubeconfig), "PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+        config = directory / "kueue.yaml"
+        config.write_text(json.dumps(_configuration(directory)))
+        # An upper directory on a container's root may be one of another overlay, which cannot be.
+        upper, certificates = f"{directory}/etc/upper", f"{directory}/etc/upper/{_METRICS_CERTS}"
+        commands = (
+            f"mount -t tmpfs tmpfs {directory}/etc",
+            f"mkdir -p {directory}/etc/work {certificates}",
+            f"cp {directory}/tls.key {directory}/tls.crt {certificates}",
+            f"mount -t overlay overlay -o lowerdir=/etc,upperdir={upper},workdir={directory}/etc/work /etc",
+            'exec "$0" "$@"',
+        )
+        arguments = [str(program), f"--config={config}", "--zap-log-level=2"]
+        self._command = ["unshare", "--mount", "sh", "-c", " && ".join(commands), *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def install(self) -> None:
+        """Have it at work in the cluster."""
+        for definition in self._definitions:
+            _create(self._api, _DEFINITIONS, definition)
+        served = (partial(_known, self._api, each["spec"]) for each in self._definitions)
+        for each in served:
+            wait_for("the kinds of Kueue", each, seconds=60)
+        _create(self._api, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        self.start()
+        for kind, webhooks in self._webhooks.items():
+            body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "kueue"}}
+            _create(self._api, f"{_WEBHOOKS}/{kind.lower()}s", {**body, "webhooks": webhooks})
+
+    def remove(self) -> None:
+        """Take it away with all objects, some of which have finalizers that nobody is left to take off."""
+        self.stop()
         for kind in _KINDS:
-            _delete(api, f"{_WEBHOOKS}/{kind.lower()}s/kueue")
-        for definition in definitions:
-            _delete(api, f"{_DEFINITIONS}/{definition['metadata']['name']}")
+            _delete(self._api, f"{_WEBHOOKS}/{kind.lower()}s/kueue")
+        for definition in self._definitions:
+            path = f"{_DEFINITIONS}/{definition['metadata']['name']}"
+            _delete(self._api, path)
+            wait_for(path, partial(_gone, self._api, path, definition["spec"]), seconds=30)
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        with self.log.open("ab") as output:
+            process = subprocess.Popen(self._command, env=self._environment, stdout=output, stderr=output, cwd="/")
+        self._process = process
+        wait_for("Kueue", lambda: _answers(process), seconds=60, log=self.log)
+
+    @contextlib.contextmanager
+    def down(self) -> Generator[None]:
+        """Have it down for a while."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+    def stop(self) -> None:
+        """End it, if it runs."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 @contextlib.contextmanager
-def _process(program: Path, kubeconfig: Path, directory: Path) -> Generator[Path]:
-    certificates = directory / "upper" / _METRICS_CERTS
-    for each in (certificates, directory / "work"):
-        each.mkdir(parents=True, exist_ok=True)
+def installed(layout: Layout, kubeconfig: Path, directory: Path) -> Generator[Kueue]:
+    """Install Kueue, and take it away in the end."""
+    kueue = Kueue(layout, kubeconfig, directory)
+    kueue.remove()  # what a run has left that was ended
+    try:
+        kueue.install()
+        yield kueue
+    finally:
+        kueue.remove()
+
+
+def _gone(api: Api, path: str, spec: Json) -> bool:
+    version = next(each["name"] for each in spec["versions"] if each["storage"])
+    kind, plural = f"/apis/{spec['group']}/{version}", spec["names"]["plural"]
+    with contextlib.suppress(ApiError):
+        for each in api.request("GET", f"{kind}/{plural}")["items"]:
+            metadata = each["metadata"]
+            where = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
+            api.request("PATCH", f"{kind}/{where}{plural}/{metadata['name']}", {"metadata": {"finalizers": None}})
+    return not api.found(path)
+
+
+def _known(api: Api, spec: Json) -> bool:
+    """Whether discovery tells of it in all versions, which is later than it is served: Kueue asks there once."""
+    with contextlib.suppress(ApiError):
+        found = [api.request("GET", f"/apis/{spec['group']}/{each['name']}") for each in spec["versions"]]
+        return all(spec["names"]["plural"] in [kind["name"] for kind in each["resources"]] for each in found)
+    return False
+
+
+def _certificate(directory: Path) -> str:
+    """Make a key and its certificate, `tls.key` and `tls.crt`, and return the latter."""
+    (directory / "etc").mkdir()
     name = ["-subj", "/CN=kueue", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "3650", "-nodes"]
     key, certificate = directory / "tls.key", directory / "tls.crt"
     algorithm = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     run(["openssl", "req", "-x509", *algorithm, *name, "-keyout", str(key), "-out", str(certificate)])
-    for each in (key, certificate):
-        (certificates / each.name).write_bytes(each.read_bytes())
-    config = directory / "kueue.yaml"
-    config.write_text(json.dumps(_configuration(directory)))
-    log = directory / "kueue.log"
-    overlay = f"lowerdir=/etc,upperdir={directory}/upper,workdir={directory}/work"
-    command = f'mount -t overlay overlay -o {overlay} /etc && exec "$0" "$@"'
-    arguments = ["unshare", "--mount", "sh", "-c", command, str(program), f"--config={config}", "--zap-log-level=2"]
-    environment = {"KUBECONFIG": str(kubeconfig), "PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
-    with log.open("wb") as output:
-        process = subprocess.Popen(arguments, env=environment, stdout=output, stderr=output, cwd="/")
-    try:
-        wait_for("Kueue", lambda: _answers(process), seconds=60, log=log)
-        yield log
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    return certificate.read_text()
 
 
 def _answers(process: "subprocess.Popen[bytes]") -> bool:

@@ -104,6 +104,14 @@ class Jobs:
     def delete_pod(self, name: str) -> None:
         self.api.request("DELETE", f"{self.path('pods')}/{name}", {"gracePeriodSeconds": 0})
 
+    def hold(self, name: str) -> None:
+        """Keep a pod that is deleted, as if it took its time to end."""
+        self.api.request("PATCH", f"{self.path('pods')}/{name}", {"metadata": {"finalizers": ["tests.dev/hold"]}})
+
+    def let_go(self, name: str) -> None:
+        """Have a pod that is held end."""
+        self.api.request("PATCH", f"{self.path('pods')}/{name}", {"metadata": {"finalizers": None}})
+
     def set_pod_status(self, name: str, status: Json) -> None:
         """Say of a pod what its node would."""
         self.api.request("PATCH", f"{self.path('pods')}/{name}/status", {"status": status})

@@ -15,10 +15,10 @@ __all__ = ["jobs", "simulated"]
 
 
 @pytest.fixture(scope="package")
-def kueue(simulated: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Kueue at work; its log."""
-    with real.installed(simulated.layout, simulated.kubeconfig, tmp_path_factory.mktemp("kueue")) as log:
-        yield log
+def kueue(simulated: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[real.Kueue]:
+    """Kueue at work."""
+    with real.installed(simulated.layout, simulated.kubeconfig, tmp_path_factory.mktemp("kueue")) as kueue:
+        yield kueue
 
 
 @pytest.fixture

@@ -11,6 +11,11 @@ KUEUE = f"/apis/{API_VERSION}"
 GPUS_A_POD = 8
 
 
+def made(kind: str, name: str, spec: Json) -> Json:
+    """An object of Kueue's."""
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 @dataclass(frozen=True)
 class Queue:
     """A LocalQueue `team` with a ClusterQueue of its own, which has quota for this many pods."""
@@ -88,8 +93,16 @@ class Queue:
         path = f"{KUEUE}/namespaces/{self.jobs.namespace}/workloads/{workload['metadata']['name']}"
         self.api.request("PATCH", path, {"spec": {"active": active}})
 
+    def delete_workload(self, job: str) -> None:
+        workload = self.workload(job)
+        assert workload is not None
+        self._delete(f"namespaces/{self.jobs.namespace}/workloads/{workload['metadata']['name']}")
+
     def state(self, job: str) -> str:
         return self.jobs.status(job).get("state", "")
+
+    def phase(self, job: str) -> str:
+        return self.jobs.status(job).get("attempt", {}).get("phase", "")
 
     def complete(self, job: str) -> None:
         """Have all pods of the job end with success."""
@@ -113,5 +126,4 @@ class Queue:
                 raise
 
     def _post(self, kind: str, path: str, spec: Json, name: str) -> None:
-        body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
-        self.api.request("POST", f"{KUEUE}/{path}", body)
+        self.api.request("POST", f"{KUEUE}/{path}", made(kind, name, spec))

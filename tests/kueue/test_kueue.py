@@ -1,21 +1,23 @@
 """What Kueue 0.17 and the operator make of each other."""
 
+import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
+from dev.cluster.kueue import Kueue
 from tests.faults.jobs import Jobs
 from tests.faults.replica import Replica
+from tests.kueue.page import see
 from tests.kueue.queues import API_VERSION, KUEUE, Queue
 
 SOON, LATER = 60, 120
 
 
 @pytest.fixture
-def queue(jobs: Jobs, kueue: Path) -> Iterator[Queue]:
+def queue(jobs: Jobs, kueue: Kueue) -> Iterator[Queue]:
     """A queue with quota for the two pods of one job."""
-    assert kueue.exists()
+    assert kueue.log.exists()
     queue = Queue(jobs, pods=2)
     queue.make()
     yield queue
@@ -43,6 +45,8 @@ def test_wait_preempt_requeue_and_complete(queue: Queue, jobs: Jobs, eventually:
     queue.submit("second")
     eventually(lambda: "insufficient unused quota" in jobs.condition("Running", "second").get("message", ""), SOON)
     assert (queue.state("second"), jobs.pods_of("second")) == ("Queued", [])
+    see(queue, "first", "it runs")
+    see(queue, "second", "another job has the quota")
     urgent = f"urgent-{queue.name}"
     queue.submit("third", priorityClassName=urgent)
     eventually(lambda: jobs.running("third"), SOON)
@@ -53,14 +57,115 @@ def test_wait_preempt_requeue_and_complete(queue: Queue, jobs: Jobs, eventually:
     assert "Preempted" in ended["message"]
     assert status["run"]["restarts"] == {"user": 0, "infrastructure": 0, "uncounted": 1}
     assert jobs.pods_of("first") == []
+    see(queue, "first", "the last pod has ended")
     jobs.delete("second")
     eventually(lambda: queue.workload("second") is None and not jobs.exists("second"), SOON)
     queue.complete("third")
     eventually(lambda: queue.told("third", "Finished") == ("True", "Succeeded"), SOON)
     eventually(lambda: jobs.runs_attempt(2, "first"), SOON)
+    eventually(lambda: queue.told("first", "PodsReady") == ("True", "Started"), SOON)
+    see(queue, "first", "its turn again")
     queue.complete("first")
     eventually(lambda: queue.told("first", "Finished") == ("True", "Succeeded"), SOON)
     assert (queue.state("first"), queue.state("third")) == ("Complete", "Complete")
+    see(queue, "first", "complete")
+
+
+def test_pods_go_where_the_flavor_says(queue: Queue, jobs: Jobs, replica: Replica) -> None:
+    queue.submit("first")
+    replica.eventually(lambda: jobs.running("first"), SOON)
+    for pod in jobs.pods():
+        assert pod["spec"]["nodeSelector"]["type"] == "kwok"
+        assert "kwok.x-k8s.io/node" in [each.get("key") for each in pod["spec"]["tolerations"]]
+    placement = jobs.status("first")["attempt"]["placement"]
+    assert (placement["flavors"], placement["nodeSelector"]) == ([queue.name], {"type": "kwok"})
+
+
+def test_quota_is_given_back_when_the_last_pod_has_ended(queue: Queue, jobs: Jobs, replica: Replica) -> None:
+    queue.submit("first")
+    replica.eventually(lambda: jobs.running("first"), SOON)
+    jobs.hold("first-1-1")
+    queue.submit("second", priorityClassName=f"urgent-{queue.name}")
+    replica.eventually(lambda: queue.phase("first") == "Evicting" and len(jobs.pods_of("first")) == 1, SOON)
+    assert queue.told("first", "Evicted") == ("True", "Preempted")
+    replica.send(signal.SIGKILL)
+    replica.wait()
+    replica.start()
+    replica.eventually(lambda: queue.state("second") == "Queued", SOON)
+    assert (queue.phase("first"), queue.told("first", "QuotaReserved")[0]) == ("Evicting", "True")
+    assert jobs.pods_of("second") == []
+    see(queue, "first", "one of higher priority takes the quota, and a pod still ends")
+    see(queue, "second", "the one of higher priority meanwhile")
+    jobs.let_go("first-1-1")
+    replica.eventually(lambda: jobs.running("second"), SOON)
+    replica.eventually(lambda: queue.state("first") == "Queued", SOON)
+    queue.complete("second")
+    replica.eventually(lambda: jobs.runs_attempt(2, "first"), SOON)
+
+
+def test_a_job_that_has_ended_makes_room_at_once(queue: Queue, jobs: Jobs, replica: Replica) -> None:
+    queue.submit("first")
+    replica.eventually(lambda: jobs.running("first"), SOON)
+    queue.submit("second")
+    replica.eventually(lambda: queue.told("second", "QuotaReserved")[0] == "False", SOON)
+    queue.complete("first")
+    replica.eventually(lambda: jobs.running("second"), SOON)
+    assert queue.told("first", "Finished") == ("True", "Succeeded")
+    see(queue, "second", "that has ended: its turn")
+
+
+def test_a_job_that_waits_is_suspended_and_resumed(queue: Queue, jobs: Jobs, replica: Replica) -> None:
+    queue.submit("first")
+    replica.eventually(lambda: jobs.running("first"), SOON)
+    queue.submit("second")
+    replica.eventually(lambda: queue.told("second", "QuotaReserved")[0] == "False", SOON)
+    jobs.change("second", suspend=True)
+    replica.eventually(lambda: queue.state("second") == "Suspended" and queue.workload("second") is None, SOON)
+    see(queue, "second", "suspended while it waited")
+    jobs.change("second", suspend=False)
+    replica.eventually(lambda: queue.told("second", "QuotaReserved")[0] == "False", SOON)
+    queue.complete("first")
+    replica.eventually(lambda: jobs.running("second"), SOON)
+
+
+def test_a_workload_that_somebody_deletes_is_made_again(queue: Queue, jobs: Jobs, replica: Replica) -> None:
+    queue.submit("first")
+    replica.eventually(lambda: jobs.running("first"), SOON)
+    queue.submit("second")
+    replica.eventually(lambda: queue.told("second", "QuotaReserved")[0] == "False", SOON)
+    queue.delete_workload("second")  # it waits again, and nothing else
+    replica.eventually(lambda: queue.told("second", "QuotaReserved")[0] == "False", SOON)
+    assert jobs.status("second").get("attempts", []) == []
+    jobs.delete("second")
+    before = queue.workload("first")
+    queue.delete_workload("first")
+    replica.eventually(lambda: jobs.runs_attempt(2, "first"), SOON)
+    assert "was deleted" in jobs.status("first")["attempts"][0]["message"]
+    after = queue.workload("first")
+    assert before is not None
+    assert after is not None
+    assert before["metadata"]["uid"] != after["metadata"]["uid"]
+    see(queue, "first", "its Workload was deleted while it ran; its turn again")
+
+
+def test_kueue_goes_down_and_comes_up(queue: Queue, kueue: Kueue, jobs: Jobs, replica: Replica) -> None:
+    queue.submit("first")
+    replica.eventually(lambda: jobs.running("first"), SOON)
+    replica.eventually(lambda: queue.told("first", "PodsReady") == ("True", "Started"), SOON)
+    with kueue.down():
+        jobs.delete_pod("first-1-1")  # what runs goes on, and a lost pod is replaced
+        replica.eventually(lambda: "first-1-1-r1" in jobs.pods_of("first") and jobs.running("first"), SOON)
+        queue.submit("second")
+        replica.eventually(lambda: jobs.condition("Ready", "second").get("reason") == "QueueUnavailable", SOON)
+        assert "webhook" in jobs.condition("Ready", "second")["message"]
+        see(queue, "second", "Kueue is down, and it asks for its turn")
+        queue.complete("first")
+        replica.eventually(lambda: queue.state("first") == "Complete", SOON)
+        see(queue, "first", "Kueue is down, and it has ended")
+    replica.eventually(lambda: queue.told("first", "Finished") == ("True", "Succeeded"), LATER)
+    replica.eventually(lambda: jobs.running("second"), LATER)
+    see(queue, "second", "Kueue is up again")
+    assert replica.alive
 
 
 def test_a_lost_pod_keeps_the_quota(queue: Queue, jobs: Jobs, replica: Replica) -> None:
@@ -68,13 +173,15 @@ def test_a_lost_pod_keeps_the_quota(queue: Queue, jobs: Jobs, replica: Replica) 
     replica.eventually(lambda: jobs.running("first"), SOON)
     before = queue.workload("first")
     jobs.delete_pod("first-1-1")
-    replica.eventually(lambda: "first-1-1" not in jobs.pods_of("first") and jobs.running("first"), SOON)
+    replica.eventually(lambda: "first-1-1-r1" in jobs.pods_of("first") and jobs.running("first"), SOON)
     after = queue.workload("first")
     assert before is not None
     assert after is not None
     assert before["metadata"]["uid"] == after["metadata"]["uid"]
     assert after["status"]["admission"] == before["status"]["admission"]
     assert queue.told("first", "Evicted") == ("", "")
+    replica.eventually(lambda: queue.told("first", "PodsReady") == ("True", "Started"), SOON)
+    see(queue, "first", "a lost pod was replaced")
 
 
 def test_an_operator_that_was_away_gives_the_quota_back(queue: Queue, jobs: Jobs, replica: Replica) -> None:
@@ -88,7 +195,6 @@ def test_an_operator_that_was_away_gives_the_quota_back(queue: Queue, jobs: Jobs
 
 
 def test_pods_that_are_never_ready_lose_their_turn(queue: Queue, jobs: Jobs, replica: Replica) -> None:
-    queue.change(namespaceSelector={})
     flavor = f"{KUEUE}/resourceflavors/{queue.name}"
     queue.api.request("PATCH", flavor, {"spec": {"nodeLabels": {"type": "none"}}})
     queue.submit("first")
@@ -97,6 +203,7 @@ def test_pods_that_are_never_ready_lose_their_turn(queue: Queue, jobs: Jobs, rep
     assert "PodsReadyTimeout" in jobs.status("first")["attempts"][0]["message"]
     queue.api.request("PATCH", flavor, {"spec": {"nodeLabels": {"type": "kwok"}}})
     replica.eventually(lambda: jobs.running("first"), LATER)
+    see(queue, "first", "its pods were not ready in time; its turn again")
 
 
 @pytest.mark.parametrize("cause", ["ClusterQueueStopped", "Deactivated"])
@@ -110,6 +217,7 @@ def test_a_stopped_job_goes_on_when_it_may(queue: Queue, jobs: Jobs, replica: Re
     replica.eventually(lambda: queue.state("first") == "Queued" and not jobs.pods_of("first"), SOON)
     replica.eventually(lambda: queue.told("first", "QuotaReserved")[0] == "False", SOON)
     assert cause in jobs.status("first")["attempts"][0]["message"]
+    see(queue, "first", "its Workload is deactivated" if cause == "Deactivated" else "the queue is stopped")
     if cause == "Deactivated":
         queue.activate("first", active=True)
     else:
@@ -124,8 +232,10 @@ def test_suspend_and_resume(queue: Queue, jobs: Jobs, replica: Replica) -> None:
     jobs.change("first", suspend=True)
     replica.eventually(lambda: jobs.running("second"), SOON)
     assert (queue.state("first"), queue.workload("first")) == ("Suspended", None)
+    see(queue, "first", "suspended while it ran")
     jobs.change("first", suspend=False)
-    replica.eventually(lambda: queue.state("first") == "Queued", SOON)
+    replica.eventually(lambda: queue.told("first", "QuotaReserved")[0] == "False", SOON)
+    see(queue, "first", "resumed, and another one has the quota")
     jobs.delete("second")
     replica.eventually(lambda: jobs.runs_attempt(2, "first"), SOON)
 
@@ -140,6 +250,7 @@ def test_a_workload_that_is_there_already_is_adopted(queue: Queue, jobs: Jobs, r
     queue.api.request("POST", path, body)
     queue.submit("first", labels={"kueue.x-k8s.io/prebuilt-workload-name": "made-before"})
     replica.eventually(lambda: jobs.running("first"), SOON)
+    see(queue, "first", "a Workload of somebody else's, which its label names")
     queue.complete("first")
     replica.eventually(lambda: queue.told("first", "Finished") == ("True", "Succeeded"), SOON)
 
@@ -151,3 +262,4 @@ def test_a_job_that_waits_costs_one_object(queue: Queue, jobs: Jobs, replica: Re
     picture = jobs.picture("large")
     kinds = ("pods", "configmaps", "secrets", "services", "endpointslices")
     assert {kind: picture[kind] for kind in kinds} == {kind: [] for kind in kinds}
+    see(queue, "large", "512 nodes, and too little quota")
