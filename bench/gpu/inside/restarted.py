@@ -17,6 +17,8 @@ from bench.gpu.inside.marks import mark, rank
 mark("started")
 import torch  # noqa: E402
 
+from bench.gpu.inside import one_gpu  # noqa: E402
+
 mark("torch")
 import deepspeed  # noqa: E402
 
@@ -55,7 +57,7 @@ CONFIG: dict[str, Any] = {
 
 
 def main() -> None:
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    local = one_gpu.device_of(int(os.environ.get("LOCAL_RANK", "0")))
     if not CPU:
         torch.cuda.set_device(local)
     deepspeed.init_distributed("gloo" if CPU else "nccl")

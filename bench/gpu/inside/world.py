@@ -11,7 +11,7 @@ import deepspeed.comm.torch
 import torch
 import torch.distributed
 
-from bench.gpu.inside import device
+from bench.gpu.inside import device, one_gpu
 
 
 def join() -> torch.device:
@@ -20,7 +20,7 @@ def join() -> torch.device:
     if not device.CUDA:
         # Its own all-reduce between CPUs would be compiled first, and is not what GPUs use.
         vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
-    here = device.take(int(os.environ["LOCAL_RANK"]))
+    here = device.take(one_gpu.device_of(int(os.environ["LOCAL_RANK"])))
     deepspeed.init_distributed(device.BACKEND, auto_mpi_discovery=False, verbose=False)
     return here
 
