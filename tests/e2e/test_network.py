@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deepspeed_operator.api.spec import NetworkProfile
+from deepspeed_operator.api.network import NetworkProfile
 from deepspeed_operator.job.fabric.profile import profile
 from dev.cluster.api import ApiError
 from tests.e2e.kube import Namespace

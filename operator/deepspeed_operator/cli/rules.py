@@ -14,16 +14,13 @@ from deepspeed_operator.api.lifecycle import (
     SuccessPolicy,
 )
 from deepspeed_operator.api.names import NAME_MAX_LENGTH, NAME_PATTERN
+from deepspeed_operator.api.network import MINIMUM_NEEDS_PREFLIGHT, REQUIRE_NEEDS_FABRIC, NetworkProfile, Preflight
 from deepspeed_operator.api.spec import (
     EXACTLY_ONE_PROGRAM,
     LAUNCHER_NEEDS_PYTHON,
     LAUNCHER_NONE_NEEDS_COMMAND,
-    MINIMUM_NEEDS_PREFLIGHT,
     ONE_CONFIG_SOURCE,
-    REQUIRE_NEEDS_FABRIC,
     Launcher,
-    NetworkProfile,
-    Preflight,
 )
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import object_at

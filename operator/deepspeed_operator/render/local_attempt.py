@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import CONFIG_FILE, CONFIG_PATH, ENV_INDEX, ENV_PREFIX, HOSTFILE, LAUNCH_FILE
-from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
+from deepspeed_operator.api.network import NetworkProfile
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json, objects_at, present
 from deepspeed_operator.job.failure_rules import policy_of
 from deepspeed_operator.job.image import declared_version

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import LABEL_ATTEMPT, LABEL_JOB_UID
-from deepspeed_operator.api.spec import NetworkProfile
+from deepspeed_operator.api.network import NetworkProfile
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.world import world_of
 from deepspeed_operator.render.attempt import Attempt

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deepspeed_operator.api.spec import NetworkProfile
+from deepspeed_operator.api.network import NetworkProfile
 from deepspeed_operator.job.fabric.profile import Profile, profile
 from tests.unit.render.test_attempt import attempt_of, trainer_of_pod
 

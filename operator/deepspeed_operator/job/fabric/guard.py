@@ -2,8 +2,9 @@
 
 from typing import Final
 
+from deepspeed_operator.api.network import NetworkProfile, Preflight
 from deepspeed_operator.api.quantity import bytes_of
-from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile, Preflight
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.transport import TransportState
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.fabric.profile import FabricTransport, chosen_profile, profile_of

@@ -9,7 +9,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
+from deepspeed_operator.api.network import NetworkProfile
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.node_selection import INSTANCE_TYPE
 from deepspeed_operator.job.template import pod_template

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
+from deepspeed_operator.api.network import NetworkProfile
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.job.fabric.profile import chosen_profile, profile
 from deepspeed_operator.job.template import PodTemplate, pod_template
 

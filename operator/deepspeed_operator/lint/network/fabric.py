@@ -5,8 +5,9 @@ from typing import Final
 
 from deepspeed_operator.api.finding import Code, advice, warning
 from deepspeed_operator.api.names import SHARED_MEMORY
+from deepspeed_operator.api.network import NetworkProfile
 from deepspeed_operator.api.quantity import bytes_of
-from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.job.accelerators import Library

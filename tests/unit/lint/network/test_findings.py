@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from deepspeed_operator.api.spec import DeepSpeedJobSpec, NetworkProfile
+from deepspeed_operator.api.network import NetworkProfile
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Level
 from deepspeed_operator.job.accelerators import NVIDIA_GPU, accelerator_of, library_of
 from deepspeed_operator.lint.network.findings import network_findings
