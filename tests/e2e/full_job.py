@@ -50,6 +50,7 @@ FULL: Json = {
             "launcher": "Ranks",
             "python": "python3",
             "files": {"configMap": "code"},
+            "debug": True,
         },
         "dsConfigFrom": {"configMap": "configs", "key": "ds.json"},
         "deepspeedVersion": "0.19.8",

@@ -181,6 +181,7 @@ def test_the_least_job_gets_its_defaults(server: Cluster) -> None:
         "integration": "None",
         "launcher": "Ranks",
         "python": "python3",
+        "debug": False,
     }
     assert (spec["nodes"], spec["suspend"], spec["runId"]) == (1, False, "")
     assert spec["dsConfig"] == {"z": 1, "a": {"b": [1.5, None, "auto"]}}

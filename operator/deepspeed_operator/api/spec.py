@@ -115,6 +115,17 @@ class Training(ApiModel):
         description="Files put into the ranks' working directory, which then is /workspace. Unset: the program is in "
         "the image or on a volume, and the working directory is the image's.",
     )
+    debug: bool = Field(
+        default=False,
+        description="True starts no program: the pods come up, find each other and wait, so that you can run it by "
+        "hand with `kubectl exec`. Delete or suspend the job to end that, or set false together with a new runId. "
+        "docs/commands.md. Default: false",
+    )
+
+    @property
+    def started_by(self) -> Launcher:
+        """Who starts the ranks of the run: where it is debugged, a person does, whatever the launcher is later."""
+        return Launcher.NONE if self.debug else self.launcher
 
 
 class ConfigSource(ApiModel):

@@ -23,6 +23,7 @@ from deepspeed_operator.render.policy_document import failure_policy
 
 PROTOCOL: Final = 3  # docs/agent-protocol.md
 _SHORT: Final = 80  # characters of a line
+_WAITING: Final = ("python3", "-c", "import signal; signal.pause()")  # the agent itself needs no more of the image
 DEFAULT_GRACE_SECONDS: Final = 30  # Kubernetes' own default
 
 
@@ -44,9 +45,9 @@ def launch_document(
         "round": 1,  # the first of the attempt
         "nodes": world.nodes,
         "slotsPerNode": world.slots_per_node,
-        "launcher": training.launcher.value,
+        "launcher": training.started_by.value,
         "program": _program(spec),
-        "args": training.args,
+        "args": [] if training.debug else training.args,
         "python": training.python,
         "configPath": config_path,
         "integration": training.integration.value,
@@ -57,14 +58,14 @@ def launch_document(
         "ports": {"agent": ports.agent, "preflight": ports.preflight, "masters": list(ports.masters)},
         "requiredFabric": required_fabric(spec),
         "preflightBandwidth": preflight_bandwidth(spec),
-        "measure": spec.model is not None and training.launcher is Launcher.RANKS,
+        "measure": spec.model is not None and training.started_by is Launcher.RANKS,
         "startupDeadlineSeconds": spec.startup_deadline_seconds,
         "successPolicy": spec.success_policy.value,
         "terminationGraceSeconds": _grace_seconds(spec),
         "fenceSeconds": FENCE_SECONDS,
         "failurePolicy": failure_policy(job, attempt),
         "checkpoint": _checkpoint(job),
-        "hang": _hang(spec.lifecycle or Lifecycle()),
+        "hang": _hang(Lifecycle() if training.debug else spec.lifecycle or Lifecycle()),
         "reachedStep": (job.status.attempt.reached_step if job.status.attempt is not None else None) or 0,
     }
     return _written(document) + "\n"
@@ -72,6 +73,8 @@ def launch_document(
 
 def _program(spec: DeepSpeedJobSpec) -> Json:
     training = spec.training
+    if training.debug:
+        return {"kind": "command", "value": list(_WAITING)}
     if training.script is not None:
         return {"kind": "script", "value": [training.script]}
     if training.module is not None:

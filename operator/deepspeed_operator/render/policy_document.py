@@ -43,7 +43,7 @@ def failure_policy(job: DeepSpeedJob, attempt: int) -> Json:
 def replacement_seconds(job: DeepSpeedJob) -> int:
     """Return how long pods of a gang wait for one in the place of a lost one; 0: the attempt ends without it."""
     policy = policy_of(job.spec)
-    replaces = policy.restart_in_place and job.spec.training.launcher is Launcher.RANKS and job.spec.nodes > 1
+    replaces = policy.restart_in_place and job.spec.training.started_by is Launcher.RANKS and job.spec.nodes > 1
     return policy.replacement_deadline_seconds if replaces else 0
 
 

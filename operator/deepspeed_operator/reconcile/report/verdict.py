@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from deepspeed_operator.api.attempt_status import AttemptStatus, Obstacle, Phase
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.lifecycle import SuccessPolicy
-from deepspeed_operator.api.names import pod_name
+from deepspeed_operator.api.names import HOSTFILE, JOB_DIRECTORY, pod_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Batch, Failure, Run, State, World
 from deepspeed_operator.reconcile.report.remedies import remedy
@@ -30,6 +30,8 @@ def verdict_on(job: DeepSpeedJob, run: Run, attempt: AttemptStatus, failure: Fai
         case Phase.RUNNING:
             first = attempt.latest_replacements.get(0)
             pod = pod_name(job.metadata.name, attempt.number, 0, first.number if first is not None else 0)
+            if job.spec.training.debug:
+                return Verdict(State.RUNNING, Reason.RUNNING, _debugged(run.world, pod))
             where = f"kubectl logs {pod} shows rank 0"
             words = f"{_ranks(run.world.size)} run{'s' * (run.world.size == 1)} in {_pods(run.world.nodes)}; {where}."
             return Verdict(State.RUNNING, Reason.RUNNING, words)
@@ -92,6 +94,13 @@ def _held(held: Obstacle) -> Verdict:
     # The name that the job's children need belongs to somebody else: only a person can change that.
     state = State.INVALID if held.reason == Reason.NAME_CONFLICT else State.STARTING
     return Verdict(state, held.reason, held.message)
+
+
+def _debugged(world: World, pod: str) -> str:
+    up = f"{_pods(world.nodes)} wait{'s' * (world.nodes == 1)} and run{'s' * (world.nodes == 1)} nothing"
+    hosts = f"the hosts are in {JOB_DIRECTORY}/{HOSTFILE}"
+    end = "Delete or suspend the job to end this, or set debug to false together with a new spec.runId."
+    return f"{up}, since spec.training.debug is true: kubectl exec -it {pod} -- bash; {hosts}. {end}"
 
 
 def _starting(world: World, attempt: AttemptStatus) -> Verdict:
