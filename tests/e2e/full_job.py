@@ -85,6 +85,7 @@ FULL: Json = {
         },
         "sharedMemory": "16Gi",
         "checkpoint": {"path": "/data", "repairLatest": False},
+        "elastic": {"minNodes": 1},
         "parallelism": {"tensor": 1, "pipeline": 1, "sequence": 1, "expert": 1},
         "template": {"spec": {"containers": []}},
         "suspend": True,
@@ -127,6 +128,10 @@ FULL: Json = {
                 "accelerator": {"source": "Template"},
             },
             "batch": {"train": 1},
+            "elastic": {
+                "nodes": 2,
+                "sizes": [{"nodes": 1, "dataParallel": 1, "batch": {"train": 1}, "accumulation": 2}],
+            },
             "deepspeedVersion": "0.19.8",
             "configDigest": "sha256:0",
             "specDigests": {"NCCL_DEBUG": "0"},
@@ -155,6 +160,8 @@ FULL: Json = {
             ],
             "excludedNodes": ["node1"],
             "nextTime": MOMENT,
+            "nextNodes": 1,
+            "resized": "It has 1 nodes",
             "placement": {
                 "flavors": ["h100"],
                 "nodeSelector": {"NCCL_DEBUG": "h100"},

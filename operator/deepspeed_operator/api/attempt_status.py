@@ -115,6 +115,15 @@ class AttemptStatus(ApiModel):
     next_time: Timestamp | None = Field(
         default=None, description="When the next attempt begins. Absent unless the phase is BackingOff."
     )
+    next_nodes: int | None = Field(
+        default=None, description="How many nodes the next attempt has, where it is to have fewer than spec.nodes."
+    )
+    resized: Annotated[str, legible(MAX_CAUSE)] | None = Field(
+        default=None,
+        max_length=MAX_CAUSE,
+        description="With spec.elastic: why it has fewer nodes than the run was accepted with, and what of its "
+        "configuration is another than in dsConfig. Absent: it has them all, and the configuration as it was written.",
+    )
     placement: Placement | None = Field(
         default=None, description="Where its queue has quota for its pods. Absent without a queue, and while it waits."
     )
@@ -136,6 +145,7 @@ class AttemptOutcome(StrEnum):
     SUSPENDED = "Suspended"
     EVICTED = "Evicted"
     REPLACED = "Replaced"
+    RESIZED = "Resized"
 
 
 class EndedAttempt(ApiModel):
@@ -153,7 +163,7 @@ class EndedAttempt(ApiModel):
     end_time: Timestamp = Field(description="When it ended.")
     outcome: AttemptOutcome = Field(
         description="Succeeded or Failed: by itself. Suspended: by spec.suspend. Evicted: by its queue. Replaced: by "
-        "another spec.runId."
+        "another spec.runId. Resized: the scheduler had no room for all of its pods, and fewer follow."
     )
     reason: str | None = Field(
         default=None, max_length=256, description="Why it failed or was evicted, a word for programs."

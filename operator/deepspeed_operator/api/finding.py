@@ -151,6 +151,9 @@ class Code(StrEnum):
     HANG = "hang"
     STRAGGLER = "straggler"
     CHECKPOINT_NOT_KEPT = "checkpoint-not-kept"
+    ELASTIC_SIZES = "elastic-sizes"
+    ELASTIC_BATCH = "elastic-batch"
+    ELASTIC_CHECKPOINT = "elastic-checkpoint"
     UNSAFE_PATTERN = "unsafe-pattern"
 
     # memory and speed

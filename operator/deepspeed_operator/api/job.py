@@ -6,6 +6,7 @@ from typing import Annotated, Self
 from pydantic import Field, PrivateAttr
 
 from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.elastic import MIN_NODES_AT_MOST_NODES
 from deepspeed_operator.api.lifecycle import HEAD_NEEDS_PEERS
 from deepspeed_operator.api.markers import Cel
 from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
@@ -17,7 +18,7 @@ from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding
 # dsConfig and template are opaque to CEL; the operator keeps a run's configuration and says so in a finding.
 _FROZEN_FIELDS = (
     "nodes", "slotsPerNode", "image", "training", "dsConfigFrom", "deepspeedVersion", "parallelism",
-    "network", "sharedMemory", "checkpoint", "failurePolicy", "successPolicy", "lifecycle", "scheduling",
+    "network", "sharedMemory", "checkpoint", "elastic", "failurePolicy", "successPolicy", "lifecycle", "scheduling",
 )  # fmt: skip
 _OPTIONAL_FIELDS = frozenset(_FROZEN_FIELDS) - {"nodes", "training", "successPolicy"}
 
@@ -105,7 +106,7 @@ class DeepSpeedJob(ApiModel):
 class DeepSpeedJobSchema(ApiModel):
     """The part of a DeepSpeedJob that the CRD describes, with the rules that see the whole object."""
 
-    spec: Annotated[DeepSpeedJobSpec, ONE_CONFIG_SOURCE, HEAD_NEEDS_PEERS] = Field(
+    spec: Annotated[DeepSpeedJobSpec, ONE_CONFIG_SOURCE, HEAD_NEEDS_PEERS, MIN_NODES_AT_MOST_NODES] = Field(
         description="What to train, where, and with which DeepSpeed configuration."
     )
     status: DeepSpeedJobStatus | None = Field(default=None, description="What is the case, why, and what came of it.")

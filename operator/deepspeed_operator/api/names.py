@@ -36,6 +36,7 @@ TEMPORARY: Final = "/tmp"  # noqa: S108 -- where programs look for it
 AGENT: Final = f"{JOB_DIRECTORY}/agent"
 HOSTFILE: Final = "hostfile"
 CONFIG_FILE: Final = "ds_config.json"
+RUN_CONFIG_FILE: Final = "run_ds_config.json"  # that of an elastic run; an attempt may have another one
 LAUNCH_FILE: Final = "launch.json"
 TOKEN_FILE: Final = "token"  # noqa: S105 -- its name
 CONFIG_PATH: Final = f"{JOB_DIRECTORY}/{CONFIG_FILE}"

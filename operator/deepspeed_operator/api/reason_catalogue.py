@@ -199,6 +199,13 @@ _EVENTS: Final = {
         None,
         "`spec.runId` has changed: the pods of the earlier run end, and a new run begins.",
     ),
+    Reason.RESIZED: Entry(
+        Category.INFRASTRUCTURE,
+        "The scheduler had no room for all pods of an elastic run: the next attempt has fewer nodes. `status.attempt."
+        "resized` says why.",
+        "None: each later attempt begins with all nodes again. To wait longer for room, raise "
+        "spec.failurePolicy.replacementDeadlineSeconds.",
+    ),
     Reason.GRACE_EXCEEDED: Entry(
         Category.USER,
         "A run was ended early, and ranks had not ended within their grace after SIGTERM: they were killed. What they "

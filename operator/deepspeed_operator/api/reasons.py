@@ -92,6 +92,7 @@ class Reason(StrEnum):
 
     CONFIGURATION_WARNINGS = "ConfigurationWarnings"
     RUN_REPLACED = "RunReplaced"
+    RESIZED = "Resized"
     GRACE_EXCEEDED = "GraceExceeded"
     CHECKPOINT_REPAIRED = "CheckpointRepaired"
     RESTARTED_FROM_ZERO = "RestartedFromZero"

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.checkpoint import Checkpoint
+from deepspeed_operator.api.elastic import Elastic
 from deepspeed_operator.api.facts import ModelFacts
 from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.lifecycle import PARTIAL_GANG_WITHIN_STARTUP, Lifecycle, SuccessPolicy
@@ -280,6 +281,9 @@ class DeepSpeedJobSpec(ApiModel):
         default=None,
         description="Where the program saves, and what may be done there before it goes on. Unset: found from its "
         "arguments and its output. docs/checkpoints.md",
+    )
+    elastic: Elastic | None = Field(
+        default=None, description="With how few nodes the run goes on. Unset: with all of them, or not at all."
     )
     suspend: bool = Field(
         default=False,

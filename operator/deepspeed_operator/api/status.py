@@ -7,7 +7,9 @@ from pydantic import Field
 
 from deepspeed_operator.api.attempt_status import MAX_ATTEMPTS, MAX_MESSAGE, AttemptStatus, EndedAttempt, legible
 from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.batch_status import Batch
 from deepspeed_operator.api.checkpoint import CheckpointStatus
+from deepspeed_operator.api.elastic import RunElastic
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.goodput import Goodput
@@ -106,22 +108,6 @@ class World(ApiModel):
     accelerator: WorldAccelerator | None = Field(default=None, description="What the ranks run on, and who says so.")
 
 
-class Batch(ApiModel):
-    """Batch sizes, in samples, as DeepSpeed computes them from the configuration and the world."""
-
-    train: int | None = Field(default=None, description="Samples per optimizer step over all ranks.")
-    micro_per_gpu: int | None = Field(default=None, description="Samples per rank and micro step.")
-    accumulation: int | None = Field(default=None, description="Micro steps per optimizer step.")
-    data_parallel_ranks: int | None = Field(
-        default=None,
-        description="Ranks among which DeepSpeed divides train: train = microPerGpu × accumulation × "
-        "dataParallelRanks. It may differ from world.dataParallel.",
-    )
-    samples_per_step: int | None = Field(
-        default=None, description="Samples that an optimizer step really consumes over all ranks."
-    )
-
-
 class Run(ApiModel):
     """What was accepted to be run under one spec.runId."""
 
@@ -156,8 +142,14 @@ class Run(ApiModel):
     blamed_nodes: Annotated[list[BlamedNode], Atomic()] | None = Field(
         default=None, max_length=MAX_NODES, description="Nodes that were at fault within 24 hours."
     )
-    world: World = Field(description="The ranks of the run.")
-    batch: Batch | None = Field(default=None, description="Batch sizes of the run, as DeepSpeed computes them.")
+    world: World = Field(
+        description="The ranks of the run; with spec.elastic those of its current attempt, or of its last one."
+    )
+    batch: Batch | None = Field(default=None, description="Their batch sizes, as DeepSpeed computes them.")
+    elastic: RunElastic | None = Field(
+        default=None,
+        description="With spec.elastic: the numbers of nodes that the run may have. Absent: it has no other one.",
+    )
     failure_policy: FailurePolicy | None = Field(
         default=None, description="spec.failurePolicy of the run, also while spec is that of another one."
     )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from deepspeed_operator.api.elastic import MIN_NODES_AT_MOST_NODES
 from deepspeed_operator.api.failure_policy import FENCE_SECONDS, FORCE_AFTER_FENCE
 from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.job import NAME_RULE
@@ -65,6 +66,11 @@ def _head_has_peers(spec: Object) -> bool:
     return spec.get("successPolicy") != SuccessPolicy.HEAD or not isinstance(nodes, int) or nodes > 1
 
 
+def _goes_on_with_no_more(spec: Object) -> bool:
+    nodes, fewest = spec.get("nodes", 1), object_at(spec, "elastic").get("minNodes")
+    return not (isinstance(nodes, int) and isinstance(fewest, int)) or fewest <= nodes
+
+
 def _gives_back_within_startup(lifecycle: Object) -> bool:
     partial, startup = lifecycle.get("partialGangDeadlineSeconds"), lifecycle.get("startupDeadlineSeconds")
     startup = Lifecycle().startup_deadline_seconds if startup is None else startup
@@ -85,6 +91,7 @@ HOLDS: Final[Mapping[str, Callable[[Object], bool]]] = {
     REQUIRE_NEEDS_FABRIC.rule: _requires_a_fabric,
     MINIMUM_NEEDS_PREFLIGHT.rule: _measures_its_minimum,
     HEAD_NEEDS_PEERS.rule: _head_has_peers,
+    MIN_NODES_AT_MOST_NODES.rule: _goes_on_with_no_more,
     PARTIAL_GANG_WITHIN_STARTUP.rule: _gives_back_within_startup,
     FORCE_AFTER_FENCE.rule: _forces_after_the_fence,
 }

@@ -15,6 +15,7 @@ from deepspeed_operator.api.names import (
     LABEL_NAME,
     LABEL_REPLACEMENT,
     LAUNCH_FILE,
+    RUN_CONFIG_FILE,
     content_name,
     host_name,
     pod_name,
@@ -48,6 +49,7 @@ class Attempt:
     world: World
     config_text: str | None  # ds_config.json as the ranks read it; None: the job has no configuration
     installation: Installation
+    run_config_text: str | None = None  # that of the run, which is kept for its later attempts; None: it is the same
 
     @cached_property
     def ports(self) -> Ports:
@@ -76,6 +78,8 @@ class Attempt:
         }
         if self.config_text is not None:
             data[CONFIG_FILE] = self.config_text
+        if self.run_config_text is not None:
+            data[RUN_CONFIG_FILE] = self.run_config_text
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",

@@ -9,10 +9,11 @@ from typing import Any, Final
 from deepspeed_operator.api.attempt_status import Obstacle
 from deepspeed_operator.api.bounds import too_large
 from deepspeed_operator.api.finding import Code, error
-from deepspeed_operator.api.names import CONFIG_FILE, content_name
+from deepspeed_operator.api.names import CONFIG_FILE, RUN_CONFIG_FILE, content_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
-from deepspeed_operator.api.status import Finding
+from deepspeed_operator.api.status import Finding, Run
+from deepspeed_operator.dsconfig.elastic_sizes import with_accumulation
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.job.digest import config_digest
 from deepspeed_operator.reconcile.actions import ReadConfigMap
@@ -107,7 +108,7 @@ def run_configuration(observed: Observed) -> Configuration | Obstacle | None:
         return now
     for attempt in range(observed.attempt.number, (observed.job.status.oldest_config_map or 1) - 1, -1):
         name = content_name(job.name, job.uid, attempt)
-        kept = ReadConfigMap(name, CONFIG_FILE)
+        kept = ReadConfigMap(name, CONFIG_FILE if observed.run.elastic is None else RUN_CONFIG_FILE)
         if observed.facts.get(kept).config_digest == digest:
             return _content(observed, kept, digest)
     return Obstacle(
@@ -115,6 +116,14 @@ def run_configuration(observed: Observed) -> Configuration | Obstacle | None:
         message="The configuration that this run was accepted with is gone: its source has changed, and the attempt's "
         "ConfigMap was deleted. Change spec.runId to begin a run with the configuration as it is now.",
     )
+
+
+def attempt_text(source: Configuration, run: Run) -> str:
+    """Return the configuration as the ranks of the run's current attempt read it."""
+    size = run.elastic.size_of(run.world.nodes) if run.elastic is not None else None
+    if size is None or size.accumulation is None:
+        return source.text
+    return _written(with_accumulation(source.values, size.accumulation))
 
 
 def _source_of_run(observed: Observed, digest: str) -> Configuration | None:
@@ -137,8 +146,11 @@ def _content(observed: Observed, question: ReadConfigMap, digest: str) -> Config
 
 
 def _inline(config: dict[str, Any]) -> Configuration:
-    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    return Configuration(text, config_digest(config), config)
+    return Configuration(_written(config), config_digest(config), config)
+
+
+def _written(config: dict[str, Any]) -> str:
+    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 
 def named_config_maps(spec: DeepSpeedJobSpec) -> dict[str, str | None]:

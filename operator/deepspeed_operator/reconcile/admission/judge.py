@@ -1,13 +1,14 @@
 """Whether a run may begin: the configuration, the batch arithmetic and the template, all errors at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from deepspeed_operator.api.bounds import excess_of
+from deepspeed_operator.api.elastic import RunElastic
 from deepspeed_operator.api.finding import Code, advice
 from deepspeed_operator.api.reasons import Reason
-from deepspeed_operator.api.spec import Integration, Launcher
+from deepspeed_operator.api.spec import AdmissionPolicy, Integration, Launcher
 from deepspeed_operator.api.status import MAX_FINDINGS, Batch, Finding, Level, State, World
 from deepspeed_operator.dsconfig.judgement import ConfigJudgement, JudgementContext
 from deepspeed_operator.dsconfig.judgement import judge as judge_configuration
@@ -23,6 +24,7 @@ from deepspeed_operator.lint.network.findings import network_findings
 from deepspeed_operator.lint.restart_rules import restart_rule_findings
 from deepspeed_operator.lint.template_rules import template_findings
 from deepspeed_operator.reconcile.admission.configuration import Configuration, Unusable, configuration, missing_files
+from deepspeed_operator.reconcile.admission.elastic_run import ElasticRun, elastic_run, without_too_small
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.conditions import Statement
 from deepspeed_operator.reconcile.report.outcome import warnings_among
@@ -42,6 +44,7 @@ class Judgement:
     errors: tuple[Finding, ...]
     accelerator: str | None
     memory: Statement | None = None
+    elastic: RunElastic | None = None  # the numbers of nodes that the run may have, where it may have others
 
     @property
     def accepted(self) -> bool:
@@ -60,7 +63,7 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
     source, absent = configuration(observed), missing_files(observed)
     given = given_accelerator(spec, installation)
     world = world_of(spec).model_copy(update={"accelerator": given})
-    accelerator, default = accelerator or given.name, default_resource(world)
+    accelerator = accelerator or given.name
     others = [*template_findings(spec, installation), *launcher_findings(spec, world)]
     others += restart_rule_findings(spec)
     others += checkpoint_volume_findings(spec)
@@ -88,23 +91,45 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
         form += news(source.values, before, version, path)
     size = delivery_findings(spec, Attempt(observed.job, 1, world, text, installation).config_map())
     findings = [*judged.findings, *form, *others, *size]
-    memory = None
-    if spec.model is not None and source is not None and not any(each.level is Level.ERROR for each in findings):
-        # Few jobs declare a model, and the planner would be a tenth of what dsjob validate takes for the others.
-        from deepspeed_operator.plan.memory.case import Case, Missing, case_of  # noqa: PLC0415
-        from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus, nodes_question  # noqa: PLC0415
-        from deepspeed_operator.reconcile.admission.memory_fit import stated  # noqa: PLC0415
+    memory, elastic = None, ElasticRun(None)
+    if not any(each.level is Level.ERROR for each in findings):
+        elastic = elastic_run(observed.job, world, source, context)
+        if spec.model is not None and source is not None:
+            memory, found, elastic = _memory(observed, installation, source, world, batch=judged.batch, elastic=elastic)
+            findings += found
+            reason = Reason.DOES_NOT_FIT
+    findings += elastic.findings
+    judgement = _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator, memory=memory)
+    return replace(judgement, elastic=elastic.sizes)
 
-        if given.name == CPU:
-            case = Missing("spec.template", "the job trains on CPUs")
-        else:
-            case = case_of(spec, source.values, world, judged.batch, version)
-        if installation.reads_nodes and isinstance(case, Case) and (question := nodes_question(observed, default)):
-            observed.facts.want(question)
-        memory, found = stated(case, spec, world.slots_per_node, known_gpus(observed, default))
-        findings += found
-        reason = Reason.DOES_NOT_FIT
-    return _judgement(world, judged.batch, source, findings, reason, accelerator=accelerator, memory=memory)
+
+def _memory(
+    observed: Observed,
+    installation: Installation,
+    source: Configuration,
+    world: World,
+    *,
+    batch: Batch | None,
+    elastic: ElasticRun,
+) -> tuple[Statement, list[Finding], ElasticRun]:
+    """Return whether the memory of a job with a model is enough, and with which numbers of nodes it may be."""
+    # Few jobs declare a model, and the planner would be a tenth of what dsjob validate takes for the others.
+    from deepspeed_operator.plan.memory.case import Case, Missing, case_of  # noqa: PLC0415
+    from deepspeed_operator.reconcile.admission.gpu_lookup import known_gpus, nodes_question  # noqa: PLC0415
+    from deepspeed_operator.reconcile.admission.memory_fit import sizes_that_do_not_fit, stated  # noqa: PLC0415
+
+    spec, default, slots = observed.job.spec, default_resource(world), world.slots_per_node
+    if world.accelerator is not None and world.accelerator.name == CPU:
+        case = Missing("spec.template", "the job trains on CPUs")
+    else:
+        case = case_of(spec, source.values, world, batch, declared_version(spec, installation))
+    if installation.reads_nodes and isinstance(case, Case) and (question := nodes_question(observed, default)):
+        observed.facts.want(question)
+    gpus = known_gpus(observed, default)
+    memory, found = stated(case, spec, slots, gpus)
+    if elastic.sizes is not None and isinstance(case, Case) and spec.admission is AdmissionPolicy.REQUIRE_FIT:
+        elastic = without_too_small(elastic, sizes_that_do_not_fit(case, elastic.sizes, slots, gpus))
+    return memory, found, elastic
 
 
 # The jobs of a sweep often have one configuration, and each is judged before and after its pod is tried.

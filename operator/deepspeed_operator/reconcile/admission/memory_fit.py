@@ -1,8 +1,10 @@
 """Whether a run's memory will be enough: the condition MemoryFit."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
+from deepspeed_operator.api.elastic import ElasticSize, RunElastic
 from deepspeed_operator.api.finding import Code, advice, error, warning
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import AdmissionPolicy, DeepSpeedJobSpec
@@ -11,7 +13,7 @@ from deepspeed_operator.job.gpus import Gpus
 from deepspeed_operator.job.units import gib
 from deepspeed_operator.plan.advice.smallest_change import smallest_change
 from deepspeed_operator.plan.memory.case import Case, Missing, plan_memory, pod_limit
-from deepspeed_operator.plan.memory.fit import ERROR, Fit
+from deepspeed_operator.plan.memory.fit import ERROR, Fit, MemoryFit
 from deepspeed_operator.reconcile.report.conditions import Statement
 
 _REASONS: Final = {Fit.YES: Reason.FITS, Fit.NO: Reason.DOES_NOT_FIT, Fit.UNKNOWN: Reason.PREDICTION_UNCERTAIN}
@@ -45,6 +47,18 @@ def stated(
     smaller = f"{remedy}." if remedy else "No single change that is known fits."
     fix = f"{smaller} Correct spec.model or spec.gpuMemory where they are wrong."
     return said, [remark(path, Code.DOES_NOT_FIT, str(planned), fix), *pod]
+
+
+def sizes_that_do_not_fit(case: Case, elastic: RunElastic, slots: int, gpus: Gpus | None) -> frozenset[int]:
+    """Return the numbers of nodes with which a rank needs more than its GPU has for certain."""
+    return frozenset(each.nodes for each in elastic.sizes if _does_not_fit(case, each, slots, gpus))
+
+
+def _does_not_fit(case: Case, size: ElasticSize, slots: int, gpus: Gpus | None) -> bool:
+    accumulation = size.batch.accumulation if size.batch is not None else None
+    there = replace(case, world=size.nodes * slots, accumulation=accumulation or case.accumulation)
+    planned = plan_memory(there, gpus)
+    return isinstance(planned, MemoryFit) and planned.fit is Fit.NO
 
 
 _MORE_MEMORY: Final = "Raise resources.limits.memory of the trainer container, or offload less."

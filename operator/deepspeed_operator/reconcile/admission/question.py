@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from deepspeed_operator.api.elastic import RunElastic
 from deepspeed_operator.api.status import MAX_MESSAGE, Batch, Finding, State, World
 from deepspeed_operator.job.accelerators import CPU
 from deepspeed_operator.job.image import given_accelerator
@@ -31,6 +32,7 @@ class Admission:
     config_digest: str | None
     findings: tuple[Finding, ...]
     memory: Statement | None
+    elastic: RunElastic | None = None
 
     @property
     def accepted(self) -> bool:
@@ -71,7 +73,7 @@ def _kept(judged: Judgement) -> Admission:
     acceptance = replace(judged.acceptance, message=judged.acceptance.message[: MAX_MESSAGE + 1])
     config = judged.configuration
     digest = config.digest if config is not None else None
-    return Admission(acceptance, judged.world, judged.batch, digest, judged.findings, judged.memory)
+    return Admission(acceptance, judged.world, judged.batch, digest, judged.findings, judged.memory, judged.elastic)
 
 
 def _what_counts(observed: Observed) -> Observed:

@@ -30,7 +30,10 @@ def back_off(observed: Observed, gang: Gang) -> Outcome:
     due = moment(begins) if begins is not None else observed.now
     if due <= observed.now:
         draft.counted = None
-        return begin_attempt(observed, draft)
+        elastic, nodes = observed.run.elastic, observed.attempt.next_nodes
+        fewer = elastic.size_of(nodes) if elastic is not None and nodes is not None else None
+        why = draft.attempts[-1].message if fewer is not None and draft.attempts else None
+        return begin_attempt(observed, draft, fewer=fewer, why=why or "")
     # Its agent has ended a pod's ranks; a sidecar may take the hint.
     grace = {True: SIDECAR_GRACE, False: timedelta(0)}
     ends = {pod.name: pod.since + grace[pod.finished] for pod in gang.pods.values() if not pod.released}

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
-from deepspeed_operator.api.attempt_status import AttemptOutcome, AttemptStatus, Phase
+from deepspeed_operator.api.attempt_status import MAX_CAUSE, AttemptOutcome, AttemptStatus, Phase
+from deepspeed_operator.api.elastic import ElasticSize
 from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.job import DeepSpeedJob
@@ -111,14 +112,24 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRe
 
 
 def begin_attempt(
-    observed: Observed, draft: StatusDraft, *, phase: Phase = Phase.STARTING, memory: Statement | None = None
+    observed: Observed,
+    draft: StatusDraft,
+    *,
+    phase: Phase = Phase.STARTING,
+    memory: Statement | None = None,
+    fewer: ElasticSize | None = None,
+    why: str = "",
 ) -> Outcome:
     """Record the next attempt. Its children are made, and the earlier ones' removed, once this is written.
 
-    `memory` is what judging the run that begins with it has come to; None where the run goes on.
+    `memory` is what judging the run that begins with it has come to; None where the run goes on. `fewer`: the size that
+    it has, and `why`; None: all nodes of the run.
     """
     now = timestamp(observed.now)
     assert draft.run is not None, "a run is recorded with its first attempt"
+    size = fewer or _size_of_all(draft.run)
+    if size is not None and size.nodes != draft.run.world.nodes:
+        draft.resize(size)
     draft.settle_restarts()
     policy = draft.run.failure_policy or FailurePolicy()
     old_pods = any(not pod.released for pod in observed.pods)
@@ -134,6 +145,7 @@ def begin_attempt(
         restarts_left=left(draft.run, policy, observed.now),
         reached_step=draft.reached_step,
         excluded_nodes=(excluded(draft.run, observed.now) or None) if policy.avoid_blamed_nodes else None,
+        resized=_resized(fewer, why) if fewer is not None else None,
     )
     draft.workers = Workers()
     draft.transport = draft.plan = draft.engine = None
@@ -156,10 +168,22 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
         active_deadline_seconds=spec.lifecycle.active_deadline_seconds if spec.lifecycle is not None else None,
         world=judged.world,
         batch=judged.batch,
+        elastic=judged.elastic,
         deepspeed_version=declared_version(spec, installation),
         config_digest=judged.config_digest,
         spec_digests=spec_digests(spec),
     )
+
+
+def _size_of_all(run: Run) -> ElasticSize | None:
+    """Return the size of a run with all nodes that it was accepted with; None where it has no other."""
+    return run.elastic.size_of(run.elastic.nodes) if run.elastic is not None else None
+
+
+def _resized(size: ElasticSize, why: str) -> str:
+    written = f" Its configuration has gradient_accumulation_steps {size.accumulation}, so that the batch stays."
+    words = f"It has {size.nodes} nodes: {sentence(why)}{written if size.accumulation is not None else ''}"
+    return words[:MAX_CAUSE]
 
 
 def _queue(job: DeepSpeedJob) -> QueueStatus | None:

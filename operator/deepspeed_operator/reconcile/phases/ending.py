@@ -17,6 +17,7 @@ from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
 from deepspeed_operator.reconcile.phases.cleanup import clean_up, deletes_finished_pods, kept_until
 from deepspeed_operator.reconcile.phases.removal import delete
+from deepspeed_operator.reconcile.phases.resizing import fewer_nodes
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
 from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
@@ -63,11 +64,14 @@ def _begin_again(observed: Observed, gang: Gang, draft: StatusDraft, following: 
     draft.count_restart(following.budget, following.repeated, observed.now)
     seconds = round((moment(begins) - moment(now)).total_seconds())
     cause = failure.message.partition("\n")[0].rstrip(" .")
+    fewer = fewer_nodes(observed, gang)
+    with_fewer = f" with {fewer.nodes} nodes, for which there is room," if fewer is not None else ""
     words = (
-        f"Attempt {gang.attempt + 1} begins in {seconds} s (at {begins}): {cause}; {following.words}. Nothing is to be "
-        "done; spec.suspend keeps it from beginning."
+        f"Attempt {gang.attempt + 1} begins{with_fewer} in {seconds} s (at {begins}): {cause}; {following.words}. "
+        "Nothing is to be done; spec.suspend keeps it from beginning."
     )
-    draft.back_off(begins, Obstacle(reason=failure.reason, message=words))
+    nodes = fewer.nodes if fewer is not None else None
+    draft.back_off(begins, Obstacle(reason=failure.reason, message=words), nodes)
     return report(observed, draft, check_at=observed.now)
 
 

@@ -21,6 +21,7 @@ from deepspeed_operator.reconcile.phases.lost_members import lost_members
 from deepspeed_operator.reconcile.phases.lost_nodes import Losses
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.phases.replacing import as_recorded, replace_lost, replacing
+from deepspeed_operator.reconcile.phases.resizing import resize, resized_at
 from deepspeed_operator.reconcile.phases.starting import (
     addresses,
     admitted_since,
@@ -113,6 +114,9 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     waits = _refused(observed, gang) or _waits_for_old_pods(observed, gang)
     if waits is not None:
         return waits.no_later_than(until)
+    fewer_at = resized_at(observed, gang)
+    if fewer_at is not None and observed.now >= fewer_at:
+        return resize(observed, gang)
     with meanwhile(keep_status(observed, *removals)):
         given_back = giving_back(observed, gang)
     if given_back is not None:
@@ -134,7 +138,12 @@ def _starting(observed: Observed, gang: Gang, installation: Installation) -> Out
     if held is not None or observed.attempt.phase is not Phase.REFUSED or not gang.missing:
         draft.enter(Phase.STARTING, _steady(observed, held))  # else the refusal stands until it is known to be over
     due = look_again(observed, gang)
-    return report(observed, draft, actions=actions, check_at=look_at).no_later_than(until).no_later_than(due)
+    return (
+        report(observed, draft, actions=actions, check_at=look_at)
+        .no_later_than(until)
+        .no_later_than(due)
+        .no_later_than(fewer_at)
+    )
 
 
 def _starting_draft(observed: Observed, gang: Gang) -> StatusDraft:

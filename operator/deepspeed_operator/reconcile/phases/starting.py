@@ -20,7 +20,7 @@ from deepspeed_operator.reconcile.actions import (
     EnsureToken,
     ReadAgent,
 )
-from deepspeed_operator.reconcile.admission.configuration import Configuration, run_configuration
+from deepspeed_operator.reconcile.admission.configuration import Configuration, attempt_text, run_configuration
 from deepspeed_operator.reconcile.failure.attempt_end import Failed
 from deepspeed_operator.reconcile.failure.slow_start import recorded, unheard_of
 from deepspeed_operator.reconcile.observe.gang import Gang
@@ -128,8 +128,10 @@ def addresses(
 
 
 def _attempt(observed: Observed, gang: Gang, source: Configuration | None, installation: Installation) -> Attempt:
-    text = source.text if source is not None else None
-    return Attempt(observed.job, gang.attempt, observed.run.world, text, installation)
+    run = observed.run
+    text = attempt_text(source, run) if source is not None else None
+    kept = source.text if source is not None and run.elastic is not None else None
+    return Attempt(observed.job, gang.attempt, run.world, text, installation, kept)
 
 
 def consult_agent(observed: Observed, gang: Gang, *, early: bool = False) -> None:

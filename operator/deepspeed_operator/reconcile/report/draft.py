@@ -16,6 +16,7 @@ from deepspeed_operator.api.attempt_status import (
     Replacement,
 )
 from deepspeed_operator.api.checkpoint import CheckpointStatus
+from deepspeed_operator.api.elastic import ElasticSize
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.goodput import Goodput
@@ -117,10 +118,13 @@ class StatusDraft:
         """Say where the current attempt stands, and what keeps it from running, if anything does."""
         self._change_attempt(phase=phase, obstacle=obstacle, next_time=None)
 
-    def back_off(self, until: str, why: Obstacle) -> None:
-        """Say that the current attempt, which has failed, is followed by another one at this time."""
+    def back_off(self, until: str, why: Obstacle, nodes: int | None = None) -> None:
+        """Say that the current attempt, which has failed, is followed by another one at this time.
+
+        `nodes`: how many that one has; None: all of the run's.
+        """
         self.enter(Phase.BACKING_OFF, why)
-        self._change_attempt(next_time=until)
+        self._change_attempt(next_time=until, next_nodes=nodes)
 
     def replace_pods(self, replacements: Sequence[Replacement]) -> None:
         """Say that these pods, too, take the places of lost ones."""
@@ -156,6 +160,13 @@ class StatusDraft:
         if self.attempt is not None and self.attempt.restarts is not None:
             self._change_run(restarts=self.attempt.restarts.plus(self.run.restarts))
             self._change_attempt(restarts=None)
+
+    def resize(self, size: ElasticSize) -> None:
+        """Say that the attempt that begins has the ranks of this size."""
+        assert self.run is not None, "a run is recorded with its first attempt"
+        world = self.run.world
+        ranks = {"nodes": size.nodes, "size": size.nodes * world.slots_per_node, "data_parallel": size.data_parallel}
+        self._change_run(world=world.model_copy(update=ranks), batch=size.batch)
 
     def place(self, placement: Placement) -> None:
         """Say where the queue has quota for the pods of the current attempt, which may be made now."""

@@ -1,0 +1,89 @@
+"""With which numbers of nodes a run may go on, as it is accepted: spec.elastic."""
+
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deepspeed_operator.api.elastic import RunElastic
+from deepspeed_operator.api.finding import Code, warning
+from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.status import Finding, World
+from deepspeed_operator.api.untyped import object_at
+from deepspeed_operator.dsconfig.elastic_sizes import ElasticSizes, elastic_sizes
+from deepspeed_operator.dsconfig.judgement import JudgementContext
+from deepspeed_operator.dsconfig.setup import ZERO
+from deepspeed_operator.reconcile.admission.configuration import Configuration
+
+_PATH: Final = "spec.elastic.minNodes"
+_TWO: Final = 2  # sizes: that of all nodes is always one
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticRun:
+    """The sizes of a run; None where it has only the one that it asks for."""
+
+    sizes: RunElastic | None
+    findings: tuple[Finding, ...] = ()
+
+
+def elastic_run(job: DeepSpeedJob, world: World, source: Configuration | None, context: JudgementContext) -> ElasticRun:
+    """Return the sizes of a run that is accepted with this world and configuration, and what is to be said of them."""
+    elastic = job.spec.elastic
+    if elastic is None:
+        return ElasticRun(None)
+    if job.queue_name is not None:
+        message = "does nothing in a queue, which admits all of a run's pods at once or none."
+        fix = "Remove it, or the queue."
+        return ElasticRun(None, (warning(_PATH, Code.ELASTIC_SIZES, message, fix),))
+    config = source.values if source is not None else None
+    if config is not None and not loads_with_any_ranks(config):
+        message = (
+            "does nothing: ZeRO and bf16 divide the optimizer's states among the ranks, and such a checkpoint loads "
+            "with as many ranks as have saved it."
+        )
+        fix = (
+            "Convert them to universal ones before the ranks load (deepspeed.checkpoint.ds_to_universal) and write "
+            "checkpoint.load_universal: true in dsConfig, or remove it."
+        )
+        return ElasticRun(None, (warning(_PATH, Code.ELASTIC_CHECKPOINT, message, fix),))
+    found = elastic_sizes(config, context, world.slots_per_node, elastic.min_nodes, world.nodes)
+    said = tuple(_remarks(found, elastic.min_nodes, world.nodes))
+    if len(found.sizes) < _TWO:
+        return ElasticRun(None, said)
+    return ElasticRun(RunElastic(nodes=world.nodes, sizes=list(found.sizes)), said)
+
+
+def loads_with_any_ranks(config: Mapping[str, Any]) -> bool:
+    """Whether DeepSpeed loads a checkpoint of this configuration with another number of ranks than have saved it."""
+    section = config.get(ZERO)
+    stage = int(section) if isinstance(section, bool) else object_at(section).get("stage", 0)
+    bf16 = any(object_at(config, each).get("enabled", False) is not False for each in ("bf16", "bfloat16"))
+    return (stage == 0 and not bf16) or object_at(config, "checkpoint").get("load_universal") is True
+
+
+def without_too_small(run: ElasticRun, too_small: Container[int]) -> ElasticRun:
+    """Return the sizes without those numbers of nodes, whose GPUs have certainly not the memory."""
+    if run.sizes is None or not any(each.nodes in too_small for each in run.sizes.sizes):
+        return run
+    left = [each for each in run.sizes.sizes if each.nodes not in too_small]
+    least = f"{left[0].nodes} are the fewest that do" if len(left) > 1 else "only all of them do"
+    message = f"with fewer nodes the GPUs have certainly not the memory that each rank then needs: {least}."
+    said = warning(
+        _PATH, Code.ELASTIC_SIZES, message, "Raise it, or choose a ZeRO stage or offloading that needs less."
+    )
+    sizes = run.sizes.model_copy(update={"sizes": left}) if len(left) > 1 else None
+    return ElasticRun(sizes, (*run.findings, said))
+
+
+def _remarks(found: ElasticSizes, fewest: int, nodes: int) -> Iterator[Finding]:
+    if fewest < nodes and found.why is not None and len(found.sizes) < _TWO:
+        message = f"no number of nodes from {fewest} to {nodes - 1} trains what all {nodes} do: {found.why}"
+        fix = "Lower it, or change the batch sizes so that fewer ranks divide them; until then the run has all or none."
+        yield warning(_PATH, Code.ELASTIC_SIZES, message, fix)
+    if len(found.sizes) >= _TWO and not found.batch_is_kept:
+        message = (
+            "with fewer nodes an optimizer step has fewer samples: the program or its framework says the batch sizes, "
+            "and dsConfig does not."
+        )
+        fix = "Write the three batch sizes in dsConfig as numbers, where nothing else sets them, or accept it."
+        yield warning(_PATH, Code.ELASTIC_BATCH, message, fix)
