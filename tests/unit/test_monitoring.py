@@ -11,6 +11,8 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
+from deepspeed_operator.api.reasons import Reason
+from deepspeed_operator.api.status import State
 from deepspeed_operator.controller import metrics
 from deepspeed_operator.controller.cache import JobCache
 from deepspeed_operator.controller.job_metrics import JobMetrics
@@ -59,6 +61,13 @@ def test_every_metric_that_is_asked_for_is_served(where: str, expression: str) -
         elif sign in PAIRS.values():
             assert opened.pop() == sign, expression
     assert not opened, expression
+
+
+@pytest.mark.parametrize(("label", "known"), [("state", {*State, "New"}), ("reason", {*Reason})])
+def test_every_state_and_reason_that_is_asked_for_exists(label: str, known: set[str]) -> None:
+    asked = re.findall(rf'\b{label}[=!]~?"([^"]+)"', " ".join(expression for _, expression in EXPRESSIONS))
+    assert asked
+    assert {value for each in asked for value in each.split("|")} <= known
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=[rule["alert"] for rule in ALERTS])
