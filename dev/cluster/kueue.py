@@ -115,6 +115,7 @@ def installed(layout: Layout, kubeconfig: Path, directory: Path) -> Generator[Ku
         yield kueue
     finally:
         kueue.remove()
+        _delete(Api(kubeconfig), f"/api/v1/namespaces/{NAMESPACE}")
 
 
 def _gone(api: Api, path: str, spec: Json) -> bool:
