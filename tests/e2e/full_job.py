@@ -84,7 +84,7 @@ FULL: Json = {
             "minimumBusBandwidth": "10G",
         },
         "sharedMemory": "16Gi",
-        "checkpoint": {"path": "/data", "repairLatest": False},
+        "checkpoint": {"path": "/data", "repairLatest": False, "conversionDeadlineSeconds": 600},
         "elastic": {"minNodes": 1},
         "parallelism": {"tensor": 1, "pipeline": 1, "sequence": 1, "expert": 1},
         "template": {"spec": {"containers": []}},
@@ -130,6 +130,8 @@ FULL: Json = {
             "batch": {"train": 1},
             "elastic": {
                 "nodes": 2,
+                "converts": True,
+                "resized": True,
                 "sizes": [{"nodes": 1, "dataParallel": 1, "batch": {"train": 1}, "accumulation": 2}],
             },
             "deepspeedVersion": "0.19.8",

@@ -251,7 +251,7 @@ CHANGES: dict[str, Any] = {
     "network": {"interface": "eth1"},
     "sharedMemory": 1024,
     "checkpoint": {"path": "/other"},
-    "elastic": {"minNodes": 1},
+    "elastic": {"minNodes": 2},
     "parallelism": {"tensor": 2},
     "successPolicy": "AllPods",
     "scheduling": {"queueName": "other"},

@@ -102,8 +102,10 @@ class Agent:
                 self.pod.probe = dso_preflight.Probe(launch)
         except OSError as error:
             raise self.cannot_start(error) from error
-        self.pod.find_checkpoint(self.pause)
-        self.member.start()
+        try:
+            self.pod.find_checkpoint(self.pause)
+        finally:
+            self.member.start()  # peers hear why the round does not begin
 
     def play(self) -> None:
         """One round: returns when the gang has succeeded, and no rank is left here."""
@@ -261,11 +263,7 @@ class Agent:
             if pid == 0:
                 return
             code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-            if self.pod.probe and pid == self.pod.probe.process.pid:
-                for warning in self.pod.probe.reaped(code):
-                    self.pod.warn(warning)
-            if self.pod.warm:
-                self.pod.warm.reaped(pid, code)
+            self.pod.reaped(pid, code)
             child = self.round.processes.reaped(pid, code)
             if child and self.pod.phase == "Running":
                 self.rank_ended(child)

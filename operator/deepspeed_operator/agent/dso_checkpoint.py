@@ -28,6 +28,7 @@ LOOK_SECONDS = 5.0
 LONGEST_LOOK_SECONDS = 3.0
 UNFINISHED_SECONDS = 600.0  # after which an unfinished checkpoint that nobody changes is not looked at any more
 TORN = "latest.torn"
+UNIVERSAL = "_universal"  # of the name of a checkpoint that was made universal
 # DeepSpeed's own line when it begins to save.
 _SAVING = re.compile(rb"Saving model checkpoint: (/?[^\s/][^\s]*?/[^\s/]+)/[^\s/]+_model_states\.pt")
 _OF_A_FRAMEWORK = re.compile(r"checkpoint[-_]\d+|.*\.ckpt")
@@ -76,7 +77,10 @@ class Checkpoints(threading.Thread):
     @property
     def resume_from(self) -> str:
         """What $(RESUME_FROM) stands for in the round that is about to begin."""
-        return self.before.path if self.before else ""
+        before = self.before
+        if before and before.own and self.launch.conversion_seconds:
+            return before.path + UNIVERSAL  # what the ranks load was made of it
+        return before.path if before else ""
 
     @property
     def progressed(self) -> bool:

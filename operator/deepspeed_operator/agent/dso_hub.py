@@ -369,7 +369,8 @@ class Hub:
         if not ended or self.round.cause:
             return
         # Ranks that end for a pod that was told to may save as long as it may.
-        patience = BARRIER_SECONDS + (self.launch.grace if ended["reason"] == "Terminated" else 0)
+        patience = BARRIER_SECONDS + self.launch.conversion_seconds
+        patience += self.launch.grace if ended["reason"] == "Terminated" else 0
         for index, peer in sorted(self.peers.items()):
             if index not in self.round.waiting and now > max(self.restarts.decided_at, peer.since) + patience:
                 self._give_up(f"pod {peer.pod} did not tell within {patience:.0f} s")

@@ -55,7 +55,9 @@ class LaunchDocument:
         self.agent_port: int = document["ports"]["agent"]
         self.preflight_port: int = document["ports"]["preflight"]
         self.master_ports: list[int] = document["ports"]["masters"]
-        self.deadline: float = document["startupDeadlineSeconds"]
+        # How long a checkpoint may take to be made universal, before the ranks begin; 0: theirs is loaded as it is.
+        self.conversion_seconds: int = document["checkpoint"]["conversionSeconds"]
+        self.deadline: float = document["startupDeadlineSeconds"] + self.conversion_seconds
         self.grace: float = document["terminationGraceSeconds"]
         # Whether the success of rank 0's pod is the gang's: the others only serve it.
         self.head_decides: bool = document["successPolicy"] == "Head"

@@ -19,6 +19,8 @@ from dso_round import Round
 from dso_transport import brief
 
 if TYPE_CHECKING:
+    from dso_checkpoint_files import Checkpoint
+    from dso_universal import Conversion
     from dso_warm import WarmInterpreters
 
 WORDS = 120  # characters of the latest restart's failure that a termination message has
@@ -52,6 +54,7 @@ class Pod:
         self.killed_after: float | None = None  # seconds of grace after which ranks were killed
         self.saved_at_end = ""  # whether the ranks saved when they were told to end, in words; empty: nobody knows
         self.warm = self._warm_interpreters() if launch.warm_interpreters else None
+        self.conversion: Conversion | None = None  # of the checkpoint that the latest round begins with
         self.stuck: Cause | None = None  # why the gang has ended where a process of this pod does not
 
     def _warm_interpreters(self) -> WarmInterpreters:
@@ -121,12 +124,32 @@ class Pod:
     def find_checkpoint(self, pause: Callable[[], bool]) -> None:
         """Rank 0's agent: before the hub can open a round, see what its ranks are to go on from.
 
-        `pause` waits a little; it returns whether the pod was told to end.
+        `pause` waits a little; it returns whether the pod was told to end. Raises RunFailedError where the ranks load
+        universal checkpoints, and none can be made.
         """
         if self.checkpoints:
             self.checkpoints.settle()
             while not (self.checkpoints.idle or pause()):
                 pass
+            if self.launch.conversion_seconds and self.checkpoints.before:
+                self._convert(self.checkpoints.before, pause)
+
+    def _convert(self, newest: Checkpoint, pause: Callable[[], bool]) -> None:
+        from dso_universal import Conversion  # here, so that an agent that needs none starts without it
+
+        self.conversion = Conversion(self.launch, newest, self.printer.say)
+        if not self.conversion.done:
+            self.conversion.wait(pause)
+
+    def reaped(self, pid: int, code: int) -> None:
+        """A child of this process has ended that is no rank."""
+        if self.probe and pid == self.probe.process.pid:
+            for warning in self.probe.reaped(code):
+                self.warn(warning)
+        if self.warm:
+            self.warm.reaped(pid, code)
+        if self.conversion:
+            self.conversion.reaped(pid, code)
 
     def see_last_save(self, pause: Callable[[], bool]) -> None:
         """See what the ranks, which have ended, had saved, and whether they did when they were told to end."""

@@ -31,6 +31,14 @@ class Checkpoint(ApiModel):
         "complete is made to name the newest complete one, since DeepSpeed can load no other; the incomplete one "
         "stays. False: it stays as it is, and the start fails.",
     )
+    conversion_deadline_seconds: int = Field(
+        default=1800,
+        ge=10,
+        le=86_400,
+        description="With spec.elastic: seconds within which the newest checkpoint is made universal before ranks "
+        "begin that are others than have saved it; else the start fails with reason ConversionFailed. They are added "
+        "to startupDeadlineSeconds. Default: 1800",
+    )
 
 
 class CheckpointStatus(ApiModel):

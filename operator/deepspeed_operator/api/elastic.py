@@ -48,10 +48,21 @@ class RunElastic(ApiModel):
     """The numbers of nodes that a run may have."""
 
     nodes: int = Field(description="How many it was accepted with, and each attempt begins with, where there is room.")
+    converts: bool | None = Field(
+        default=None,
+        description="True: where the number changes, the newest checkpoint is made universal before the ranks begin, "
+        "and from then on each attempt's configuration has checkpoint.load_universal. Absent: it loads as it is.",
+    )
+    resized: bool | None = Field(default=None, description="Whether an attempt has had another number. Absent: none.")
     sizes: Annotated[list[ElasticSize], Atomic()] = Field(
         max_length=MAX_SIZES,
         description="All of them, the fewest nodes first; of more than 16 some are left out.",
     )
+
+    @property
+    def loads_universal(self) -> bool:
+        """Whether the ranks load universal checkpoints, which rank 0's agent makes before they begin."""
+        return bool(self.converts and self.resized)
 
     def size_of(self, nodes: int) -> ElasticSize | None:
         """The size with so many nodes; None if the run has none."""

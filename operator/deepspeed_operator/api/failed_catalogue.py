@@ -33,6 +33,14 @@ FAILED: Final[dict[Reason, Entry]] = {
         "Look at the path or the shapes in the message: give the missing file, go back to the last whole checkpoint, "
         "or run with as many ranks as have saved it; {again}.",
     ),
+    Reason.CONVERSION_FAILED: Entry(
+        Category.USER,
+        "The newest checkpoint could not be made universal before the ranks of an elastic run began, which are others "
+        "than have saved it: DeepSpeed's converter failed, or took longer than "
+        "`spec.checkpoint.conversionDeadlineSeconds`.",
+        "The log of rank 0's pod has the converter's last words: give it time, memory and room on the volume, or "
+        "remove spec.elastic; {again}.",
+    ),
     Reason.CUDA_OUT_OF_MEMORY: Entry(
         Category.USER,
         "A GPU has no memory left. With `spec.model` the message has what was predicted, and the smallest change that "

@@ -149,7 +149,8 @@ MEANINGS: Final[dict[str, dict[Code, str]]] = {
         Code.RESTARTED_FROM_ZERO: "The ranks began below the step of the newest complete checkpoint.",
         Code.ELASTIC_SIZES: "`spec.elastic` that no number of nodes, or not the fewest that it names, can use.",
         Code.ELASTIC_BATCH: "With fewer nodes an optimizer step has fewer samples, since not dsConfig says how many.",
-        Code.ELASTIC_CHECKPOINT: "`spec.elastic`, and checkpoints that load with as many ranks as have saved them.",
+        Code.ELASTIC_CHECKPOINT: "`spec.elastic`, and checkpoints that load with as many ranks as have saved them and "
+        "cannot be made universal.",
         Code.CHECKPOINT_NOT_KEPT: "Checkpoints are saved where the next pods of the run do not find them: on no "
         "volume, on one that ends with its pod, or on a node's own disk.",
         Code.IDLE_RULE: "A rule of `failurePolicy` that matches no failure, or only what an earlier one does.",

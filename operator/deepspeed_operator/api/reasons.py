@@ -52,6 +52,7 @@ class Reason(StrEnum):
     USER_ERROR = "UserError"
     CONFIG_REJECTED = "ConfigRejected"
     DATA_OR_CHECKPOINT = "DataOrCheckpoint"
+    CONVERSION_FAILED = "ConversionFailed"
     CUDA_OUT_OF_MEMORY = "CudaOutOfMemory"
     HOST_OUT_OF_MEMORY = "HostOutOfMemory"
     SHARED_MEMORY = "SharedMemory"

@@ -92,7 +92,15 @@ def _checkpoint(job: DeepSpeedJob) -> Json:
         "declared": named is not None and named.declared,
         "repairLatest": (job.spec.checkpoint or Checkpoint()).repair_latest,
         "since": since,
+        "conversionSeconds": conversion_seconds(job),
     }
+
+
+def conversion_seconds(job: DeepSpeedJob) -> int:
+    """Return how long rank 0's agent may take to make a checkpoint universal before ranks begin; 0: it makes none."""
+    run = job.status.run
+    converts = run is not None and run.elastic is not None and run.elastic.loads_universal
+    return (job.spec.checkpoint or Checkpoint()).conversion_deadline_seconds if converts else 0
 
 
 def _hang(lifecycle: Lifecycle) -> Json:

@@ -89,7 +89,7 @@ def document(**fields: Any) -> dict[str, Any]:
         "terminationGraceSeconds": 30,
         "fenceSeconds": 20,
         "failurePolicy": failure_policy(restartInPlace=False),
-        "checkpoint": {"path": None, "declared": False, "repairLatest": True, "since": 0},
+        "checkpoint": {"path": None, "declared": False, "repairLatest": True, "since": 0, "conversionSeconds": 0},
         "hang": hang(),
         "reachedStep": 0,
         **fields,

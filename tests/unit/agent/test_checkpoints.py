@@ -17,7 +17,14 @@ LACKS = f"{OPTIMIZER} is not written to its end"
 
 
 def given(path: Path | str | None, **fields: Any) -> dict[str, Any]:
-    return {"path": None if path is None else str(path), "declared": False, "repairLatest": True, "since": 0, **fields}
+    return {
+        "path": None if path is None else str(path),
+        "declared": False,
+        "repairLatest": True,
+        "since": 0,
+        "conversionSeconds": 0,
+        **fields,
+    }
 
 
 def settled(path: Path | str | None, **fields: Any) -> tuple[Any, list[str]]:

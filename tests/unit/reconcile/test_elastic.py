@@ -200,11 +200,79 @@ def test_sizes_that_certainly_do_not_fit_are_none_under_require_fit() -> None:
     assert "2 are the fewest that do" in said.message
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_checkpoints_that_load_with_their_own_ranks_alone_keep_a_run_at_its_size(stage: int) -> None:
-    config = {**CONFIG, "zero_optimization": {"stage": stage}}
-    simulation = elastic(config=config).train()
-    codes = {each.code for each in simulation.job.status.findings}
-    assert (simulation.run.elastic is None) == ("elastic-checkpoint" in codes) == (stage > 0)
-    universal = elastic(config={**config, "checkpoint": {"load_universal": True}}).train()
-    assert universal.run.elastic is not None
+def launch(simulation: Simulation) -> dict[str, Any]:
+    name = next(name for name in simulation.config_maps if name.startswith(f"pretrain-{simulation.attempt.number}-"))
+    return json.loads(simulation.config_maps[name]["launch.json"])
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_checkpoints_are_made_universal_from_the_first_change_of_the_number_on(stage: int) -> None:
+    config = {**CONFIG, "zero_optimization": {"stage": stage}, "checkpoint": {"tag_validation": "Fail"}}
+    simulation = elastic(config=config, checkpoint={"path": "/data/run", "conversionDeadlineSeconds": 600}).train()
+    assert (configuration(simulation), launch(simulation)["checkpoint"]["conversionSeconds"]) == (config, 0)
+    universal = {**config, "checkpoint": {"tag_validation": "Fail", "load_universal": True}}
+    suspended_and_resumed(simulation)
+    assert configuration(simulation) == config, "the ranks are the same"
+    shrunk(simulation, 3)
+    assert configuration(simulation) == {**universal, "gradient_accumulation_steps": 4}
+    assert launch(simulation)["checkpoint"]["conversionSeconds"] == 600
+    loads = "checkpoint.load_universal: true, since checkpoints of the run are of other ranks."
+    assert (simulation.attempt.resized or "").endswith(f"so that the batch stays; and {loads}")
+    suspended_and_resumed(simulation)
+    assert (world(simulation), configuration(simulation)) == ((4, 4, 3), universal)
+    assert simulation.attempt.resized == f"It has all nodes again. Its configuration has {loads}"
+
+
+def suspended_and_resumed(simulation: Simulation) -> None:
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    simulation.edit(suspend=False)
+    simulation.settle()
+
+
+def test_the_time_for_it_is_added_to_that_for_the_start() -> None:
+    config = {**CONFIG, "zero_optimization": {"stage": 1}}
+    limits: dict[str, Any] = {
+        "checkpoint": {"path": "/data", "conversionDeadlineSeconds": 600},
+        "lifecycle": {"startupDeadlineSeconds": 400},
+    }
+    simulation = shrunk(elastic(config=config, **limits), 3)
+    for index in range(3):
+        simulation.change(index, phase="Running", node=f"node{index}", address=f"10.0.0.{index}")
+    simulation.settle()
+    simulation.wait(990)
+    simulation.settle()
+    assert (simulation.attempt.number, simulation.attempt.phase) == (2, Phase.STARTING)
+    simulation.wait(50)
+    simulation.settle()
+    assert simulation.job.status.attempts[-1].reason == "StartupDeadlineExceeded"
+
+
+def test_a_checkpoint_that_any_ranks_load_stays_as_it_is() -> None:
+    of_stage_0 = elastic().train()
+    own = {**CONFIG, "zero_optimization": {"stage": 2}, "checkpoint": {"load_universal": True}}
+    for simulation in (of_stage_0, elastic(config=own).train()):
+        assert simulation.run.elastic is not None
+        assert simulation.run.elastic.converts is None
+
+
+@pytest.mark.parametrize(
+    ("config", "spec", "why"),
+    [
+        ({}, {}, "it is not known where the run saves"),
+        ({}, {"checkpoint": {"path": "s3://bucket/run"}}, "s3://bucket/run is on no volume"),
+        ({"checkpoint": {"use_node_local_storage": True}}, {}, "each node has a part of it"),
+        ({"optimizer": {"type": "Lion"}}, {}, "not those of Lion"),
+        ({}, {"parallelism": {"tensor": 2}}, "divide layers or experts"),
+        ({"zero_optimization": {"stage": 0}, "bf16": {"enabled": True}}, {}, "at stage 0"),
+    ],
+)
+def test_what_cannot_be_made_universal_keeps_a_run_at_its_size(
+    config: dict[str, Any], spec: dict[str, Any], why: str
+) -> None:
+    simulation = elastic(config={**CONFIG, "zero_optimization": {"stage": 2}, **config}, **spec).train()
+    assert simulation.run.elastic is None
+    (said,) = [each for each in simulation.job.status.findings if each.code == "elastic-checkpoint"]
+    assert why in said.message

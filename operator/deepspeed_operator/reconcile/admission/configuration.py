@@ -13,6 +13,7 @@ from deepspeed_operator.api.names import CONFIG_FILE, RUN_CONFIG_FILE, content_n
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, Run
+from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.elastic_sizes import with_accumulation
 from deepspeed_operator.dsconfig.source import parse_config
 from deepspeed_operator.job.digest import config_digest
@@ -120,10 +121,14 @@ def run_configuration(observed: Observed) -> Configuration | Obstacle | None:
 
 def attempt_text(source: Configuration, run: Run) -> str:
     """Return the configuration as the ranks of the run's current attempt read it."""
-    size = run.elastic.size_of(run.world.nodes) if run.elastic is not None else None
-    if size is None or size.accumulation is None:
+    elastic = run.elastic
+    size = elastic.size_of(run.world.nodes) if elastic is not None else None
+    if elastic is None or size is None or (size.accumulation is None and not elastic.loads_universal):
         return source.text
-    return _written(with_accumulation(source.values, size.accumulation))
+    values = with_accumulation(source.values, size.accumulation)
+    if elastic.loads_universal:
+        values |= {"checkpoint": {**object_at(values, "checkpoint"), "load_universal": True}}
+    return _written(values)
 
 
 def _source_of_run(observed: Observed, digest: str) -> Configuration | None:

@@ -7,14 +7,19 @@ from typing import Any, Final
 from deepspeed_operator.api.elastic import RunElastic
 from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.job import DeepSpeedJob
+from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.api.status import Finding, World
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.elastic_sizes import ElasticSizes, elastic_sizes
 from deepspeed_operator.dsconfig.judgement import JudgementContext
+from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
 from deepspeed_operator.dsconfig.setup import ZERO
+from deepspeed_operator.job.checkpoint_path import checkpoint_path
 from deepspeed_operator.reconcile.admission.configuration import Configuration
 
 _PATH: Final = "spec.elastic.minNodes"
+_CONVERTED: Final = frozenset({"adam", "adamw"})
+_SHOWN: Final = 60  # characters of a user's word
 _TWO: Final = 2  # sizes: that of all nodes is always one
 
 
@@ -36,13 +41,14 @@ def elastic_run(job: DeepSpeedJob, world: World, source: Configuration | None, c
         fix = "Remove it, or the queue."
         return ElasticRun(None, (warning(_PATH, Code.ELASTIC_SIZES, message, fix),))
     config = source.values if source is not None else None
-    if config is not None and not loads_with_any_ranks(config):
+    converts = config is not None and not loads_with_any_ranks(config)
+    if config is not None and converts and (why := _not_convertible(job.spec, config, context.parallelism)):
         message = (
-            "does nothing: ZeRO and bf16 divide the optimizer's states among the ranks, and such a checkpoint loads "
-            "with as many ranks as have saved it."
+            "does nothing: ZeRO and bf16 divide the optimizer's states among the ranks, such a checkpoint loads with "
+            f"as many ranks as have saved it, and it cannot be made universal here: {why}."
         )
         fix = (
-            "Convert them to universal ones before the ranks load (deepspeed.checkpoint.ds_to_universal) and write "
+            "Correct that, or make it universal in the program (deepspeed.checkpoint.ds_to_universal) and write "
             "checkpoint.load_universal: true in dsConfig, or remove it."
         )
         return ElasticRun(None, (warning(_PATH, Code.ELASTIC_CHECKPOINT, message, fix),))
@@ -50,15 +56,35 @@ def elastic_run(job: DeepSpeedJob, world: World, source: Configuration | None, c
     said = tuple(_remarks(found, elastic.min_nodes, world.nodes))
     if len(found.sizes) < _TWO:
         return ElasticRun(None, said)
-    return ElasticRun(RunElastic(nodes=world.nodes, sizes=list(found.sizes)), said)
+    return ElasticRun(RunElastic(nodes=world.nodes, sizes=list(found.sizes), converts=converts or None), said)
+
+
+def _not_convertible(spec: DeepSpeedJobSpec, config: Mapping[str, Any], declared: ParallelDegrees) -> str | None:
+    """Return why DeepSpeed's converter cannot make a universal checkpoint of the run's; None: it can."""
+    saved, optimizer = checkpoint_path(spec), object_at(config, "optimizer").get("type")
+    written = object_at(config, "tensor_parallel").get("autotp_size"), object_at(config, "expert_parallel")
+    if any((each or 1) > 1 for each in (declared.tensor, declared.pipeline, declared.expert)) or any(written):
+        return "its ranks divide layers or experts, too"
+    if _stage(config) == 0:
+        return "at stage 0 they are as the version of DeepSpeed has them"
+    if isinstance(optimizer, str) and optimizer.lower() not in _CONVERTED:
+        return f"the converter knows the states of Adam, not those of {optimizer[:_SHOWN]}"
+    if object_at(config, "checkpoint").get("use_node_local_storage"):
+        return "each node has a part of it (checkpoint.use_node_local_storage)"
+    if saved is None:
+        return "it is not known where the run saves (spec.checkpoint.path)"
+    return f"{saved.path} is on no volume" if saved.on_object_store else None
+
+
+def _stage(config: Mapping[str, Any]) -> object:
+    section = config.get(ZERO)
+    return int(section) if isinstance(section, bool) else object_at(section).get("stage", 0)
 
 
 def loads_with_any_ranks(config: Mapping[str, Any]) -> bool:
     """Whether DeepSpeed loads a checkpoint of this configuration with another number of ranks than have saved it."""
-    section = config.get(ZERO)
-    stage = int(section) if isinstance(section, bool) else object_at(section).get("stage", 0)
     bf16 = any(object_at(config, each).get("enabled", False) is not False for each in ("bf16", "bfloat16"))
-    return (stage == 0 and not bf16) or object_at(config, "checkpoint").get("load_universal") is True
+    return (_stage(config) == 0 and not bf16) or object_at(config, "checkpoint").get("load_universal") is True
 
 
 def without_too_small(run: ElasticRun, too_small: Container[int]) -> ElasticRun:

@@ -145,7 +145,7 @@ def begin_attempt(
         restarts_left=left(draft.run, policy, observed.now),
         reached_step=draft.reached_step,
         excluded_nodes=(excluded(draft.run, observed.now) or None) if policy.avoid_blamed_nodes else None,
-        resized=_resized(fewer, why) if fewer is not None else None,
+        resized=_resized(draft.run, fewer, why),
     )
     draft.workers = Workers()
     draft.transport = draft.plan = draft.engine = None
@@ -180,10 +180,19 @@ def _size_of_all(run: Run) -> ElasticSize | None:
     return run.elastic.size_of(run.elastic.nodes) if run.elastic is not None else None
 
 
-def _resized(size: ElasticSize, why: str) -> str:
-    written = f" Its configuration has gradient_accumulation_steps {size.accumulation}, so that the batch stays."
-    words = f"It has {size.nodes} nodes: {sentence(why)}{written if size.accumulation is not None else ''}"
-    return words[:MAX_CAUSE]
+def _resized(run: Run, fewer: ElasticSize | None, why: str) -> str | None:
+    """Return what the attempt has that is not as in spec; None: nothing."""
+    universal = run.elastic is not None and run.elastic.loads_universal
+    accumulation = fewer.accumulation if fewer is not None else None
+    written = [
+        *([f"gradient_accumulation_steps {accumulation}, so that the batch stays"] if accumulation is not None else []),
+        *(["checkpoint.load_universal: true, since checkpoints of the run are of other ranks"] if universal else []),
+    ]
+    if fewer is None and not written:
+        return None
+    has = f"It has {fewer.nodes} nodes: {sentence(why)}" if fewer is not None else "It has all nodes again."
+    beside = f" Its configuration has {'; and '.join(written)}." if written else ""
+    return f"{has}{beside}"[:MAX_CAUSE]
 
 
 def _queue(job: DeepSpeedJob) -> QueueStatus | None:

@@ -31,6 +31,7 @@ from deepspeed_operator.reconcile.phases.half_placed import half_placed, holding
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.render.attempt import Attempt
+from deepspeed_operator.render.content import conversion_seconds
 
 # The agents of a gang whose containers all run know better who is missing: they get to say it first.
 AGENTS_SAY_FIRST: Final = timedelta(seconds=30)
@@ -223,7 +224,8 @@ def deadline(observed: Observed, gang: Gang) -> datetime | None:
     since = admitted_since(observed, gang)
     if since is None:
         return None
-    limit = since + timedelta(seconds=observed.job.spec.startup_deadline_seconds)
+    seconds = observed.job.spec.startup_deadline_seconds + conversion_seconds(observed.job)
+    limit = since + timedelta(seconds=seconds)
     started = not gang.missing and all(pod.phase == "Running" for pod in gang.pods.values())
     return limit + AGENTS_SAY_FIRST if started else limit
 

@@ -166,7 +166,8 @@ class StatusDraft:
         assert self.run is not None, "a run is recorded with its first attempt"
         world = self.run.world
         ranks = {"nodes": size.nodes, "size": size.nodes * world.slots_per_node, "data_parallel": size.data_parallel}
-        self._change_run(world=world.model_copy(update=ranks), batch=size.batch)
+        elastic = self.run.elastic.model_copy(update={"resized": True}) if self.run.elastic is not None else None
+        self._change_run(world=world.model_copy(update=ranks), batch=size.batch, elastic=elastic)
 
     def place(self, placement: Placement) -> None:
         """Say where the queue has quota for the pods of the current attempt, which may be made now."""

@@ -1,0 +1,149 @@
+"""Ranks that are others than have saved: rank 0's agent makes the newest checkpoint universal before they begin."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.agent.harness import Gang, failure_policy
+from tests.unit.agent.saved import tag, trainers
+
+Make = Callable[..., Gang]
+# Stands in for DeepSpeed's converter, which tests/oracle runs: it writes as that one does.
+CONVERTER = """
+import argparse, os, pathlib, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--input_folder"), parser.add_argument("--output_folder")
+parser.add_argument("--inject_missing_state", action="store_true")
+given = parser.parse_args()
+output = pathlib.Path(given.output_folder)
+(output / "zero").mkdir(parents=True)
+(output / "mp_rank_00_model_states.pt").write_text(given.input_folder)
+{act}
+(output.parent / "latest_universal").write_text(output.name)
+"""
+SCRIPT = """
+import os, pathlib, sys
+root = pathlib.Path(sys.argv[1])
+named = (root / "latest_universal").read_text()
+print("loads", named, (root / named / "mp_rank_00_model_states.pt").is_file(), sys.argv[2:], flush=True)
+"""
+
+
+def elastic(gang: Make, root: Path, act: str = "", seconds: int = 60, nodes: int = 1, **fields: Any) -> Gang:
+    checkpoint = {"path": str(root), "declared": True, "repairLatest": True, "since": 0, "conversionSeconds": seconds}
+    args = [str(root), "$(RESUME_FROM)"]
+    made = gang(script=SCRIPT, nodes=nodes, launch={"checkpoint": checkpoint, "args": args, **fields})
+    module = made.code / "deepspeed" / "checkpoint"
+    module.mkdir(parents=True)
+    for package in (module, module.parent):
+        (package / "__init__.py").touch()
+    (module / "ds_to_universal.py").write_text(CONVERTER.format(act=act))
+    return made
+
+
+def test_the_ranks_find_what_was_made_of_the_newest_checkpoint(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    tag(root, 10, age=60)
+    newest = tag(root, 20)
+    (ended,) = elastic(gang, root).run()
+    assert ended.code == 0, ended.output
+    assert f"loads global_step20_universal True ['{newest}_universal']" in ended.output
+    assert (root / "global_step20_universal" / "mp_rank_00_model_states.pt").read_text() == str(newest)
+    assert {path.name for path in root.iterdir()} == {
+        *("global_step10", "global_step20", "global_step20_universal", "latest", "latest_universal")
+    }
+
+
+def test_a_frameworks_directory_has_it_within(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    inner = trainers(root, 20)
+    made = elastic(gang, root)
+    made.launch["args"] = [str(inner), "$(RESUME_FROM)"]
+    (ended,) = made.run()
+    assert f"loads global_step20_universal True ['{inner}']" in ended.output
+
+
+def test_what_is_made_is_made_once(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    tag(root, 20)
+    elastic(gang, root).run()
+    (again,) = elastic(gang, root, act="sys.exit('made again')").run()
+    assert (again.code, "is made" in again.output) == (0, False), again.output
+
+
+def test_what_a_converter_has_left_that_was_killed_is_made_anew(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    tag(root, 20)
+    torn = root / "global_step20_universal.part"
+    torn.mkdir()
+    (torn / "zero").mkdir()
+    (root / "latest_universal").write_text(torn.name)
+    (ended,) = elastic(gang, root).run()
+    assert "loads global_step20_universal True" in ended.output
+    assert not torn.exists()
+
+
+def test_without_a_checkpoint_nothing_is_made(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    root.mkdir()
+    made = elastic(gang, root, act="sys.exit('of nothing')")
+    made.code.joinpath("train.py").write_text("print('begins')")
+    (ended,) = made.run()
+    assert (ended.code, "universal" in ended.output) == (0, False), ended.output
+
+
+def test_a_converter_that_fails_ends_the_run_of_all_pods_in_its_own_words(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    source = tag(root, 20)
+    for ended in elastic(gang, root, act="sys.exit('no room on the volume')", nodes=2).run():
+        assert ended.cause["reason"] == "ConversionFailed"
+        words = "deepspeed.checkpoint.ds_to_universal ended with 1: no room on the volume"
+        assert ended.cause["signature"] == f"{source} was not made universal: {words}"
+        assert "loads" not in ended.output
+    assert not (root / "global_step20_universal").exists()
+
+
+def test_one_that_takes_too_long_is_ended(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    tag(root, 20)
+    (ended,) = elastic(gang, root, act="time.sleep(60)", seconds=1).run()
+    assert ended.cause["reason"] == "ConversionFailed"
+    assert "not done within 1 s (spec.checkpoint.conversionDeadlineSeconds)" in ended.cause["signature"]
+
+
+def test_an_agent_that_is_told_to_end_meanwhile_ends(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    tag(root, 20)
+    running = elastic(gang, root, act="time.sleep(60)").start()
+    running.wait_for_output("is made universal")
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert (ended.code, ended.cause["reason"]) == (143, "Terminated"), ended.output
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_each_round_goes_on_from_what_the_one_before_has_saved(gang: Make, tmp_path: Path, nodes: int) -> None:
+    root = tmp_path / "run"
+    tag(root, 20)
+    made = elastic(gang, root, failurePolicy=failure_policy(), nodes=nodes)
+    saves = (
+        "import os, pathlib, shutil\n"
+        + SCRIPT
+        + (
+            "first = root / 'global_step20'\n"
+            "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+            "    if os.environ['RANK'] == '0':\n"
+            "        shutil.copytree(first, root / 'global_step30')\n"
+            "        (root / 'latest').write_text('global_step30')\n"
+            "        os.kill(os.getpid(), 9)\n"
+            "    import time; time.sleep(60)\n"
+        )
+    )
+    (made.code / "train.py").write_text(saves)
+    ended = made.run()
+    assert [each.code for each in ended] == [0] * nodes, ended[0].output
+    assert "loads global_step20_universal True" in ended[0].output
+    assert "loads global_step30_universal True" in ended[0].output
