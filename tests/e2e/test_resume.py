@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.jobs import ranks, script
 from tests.e2e.kube import CORE, Json, Namespace, eventually
 from tests.e2e.test_examples import example
 
@@ -26,6 +27,15 @@ if rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
     engine.checkpoint_engine.save = killed
 """
+
+LABEL = {"one-a-node": "resume"}
+KEEPS_OFF: Json = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": LABEL}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
 
 
 @pytest.fixture
@@ -113,3 +123,45 @@ def test_a_rank_that_is_killed_within_a_save_costs_what_came_since_the_last_whol
     assert ended.status["checkpoint"]["step"] == 40, report
     told = [event["message"] for event in namespace.events("resume") if event["reason"] == "CheckpointRepaired"]
     assert [f"latest named global_step20, {why}" in words for words in told] == [True], report
+
+
+def test_a_run_goes_on_with_one_node_and_with_two_again(namespace: Namespace, volume: Path, plain: str) -> None:
+    """Pods keep off nodes that have one with their label: another job's makes that one node is left."""
+    job, others = resume()
+    template = job["spec"]["template"]
+    template["metadata"] = {"labels": LABEL}
+    template["spec"]["affinity"] = KEEPS_OFF
+    policy = {"replacementDeadlineSeconds": 2}
+    job["spec"] |= {"elastic": {"minNodes": 1}, "failurePolicy": policy}
+    namespace.apply(*others, job)
+    latest, universal = volume / "checkpoints/latest", volume / "checkpoints/latest_universal"
+    eventually(latest.exists, lambda: namespace.report("resume"), 120)
+    namespace.edit("resume", suspend=True)
+    namespace.wait("resume", lambda job: job.holds("Suspended"))
+    reached = latest.read_text()
+    elsewhere = {"nodeSelector": {"kubernetes.io/hostname": namespace.cluster.nodes[1]}}
+    namespace.config_map("rank", script("rank.py"))
+    blocker = ranks("blocker", plain, "sleep=300", nodes=1, pod=elsewhere)
+    blocker["spec"]["template"]["metadata"] = {"labels": LABEL}
+    namespace.apply(blocker)
+    namespace.running("blocker")
+    namespace.edit("resume", suspend=False)
+    alone = namespace.wait("resume", lambda job: job.attempt == 3 and job.holds("Running"), 120)
+    assert (alone.run["world"]["size"], alone.run["batch"]["train"]) == (1, 16), namespace.report("resume")
+    assert "gradient_accumulation_steps 2" in alone.status["attempt"]["resized"]
+    assert "checkpoint.load_universal: true" in alone.status["attempt"]["resized"]
+    assert alone.status["attempts"][-1]["outcome"] == "Resized"
+    eventually(lambda: latest.read_text() != reached, lambda: namespace.report("resume"), 120)
+    assert f"going on from step {reached.removeprefix('global_step')}, {PATH}/{reached}_universal/" in namespace.log(
+        "resume-3-0"
+    )
+    namespace.edit("resume", suspend=True)
+    namespace.wait("resume", lambda job: job.holds("Suspended"))
+    namespace.delete("blocker")
+    namespace.gone("blocker")
+    reached = latest.read_text()
+    namespace.edit("resume", suspend=False)
+    ended = namespace.completed("resume", 180)
+    assert (ended.attempt, ended.run["world"]["size"]) == (4, 2), namespace.report("resume")
+    assert f", {PATH}/{reached}_universal/" in namespace.log("resume-4-0")
+    assert universal.read_text() == f"{reached}_universal"
