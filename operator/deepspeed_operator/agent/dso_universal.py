@@ -58,7 +58,16 @@ class Conversion:
         self.say(f"{self.source} is made universal, within {limit:.0f} s: the ranks may be others than have saved it")
         with tempfile.TemporaryFile() as output:
             shutil.rmtree(unfinished, ignore_errors=True)  # of an agent that ended meanwhile
-            argv = [self.launch.python, "-m", _MODULE, "--input_folder", self.source, "--output_folder", unfinished]
+            argv = [
+                self.launch.python,
+                "-u",
+                "-m",
+                _MODULE,
+                "--input_folder",
+                self.source,
+                "--output_folder",
+                unfinished,
+            ]
             try:
                 self.process = subprocess.Popen(
                     [*argv, "--inject_missing_state"],  # where the program has not saved it, as most do not
