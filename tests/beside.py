@@ -8,13 +8,14 @@ beside a test that is marked `alone`.
 # pyright: reportMissingTypeStubs=false
 
 import fcntl
-import os
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+
+from dev.cluster import cgroups
 
 BESIDE = "tests/oracle"
 
@@ -35,6 +36,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             fcntl.flock(lock, fcntl.LOCK_EX)
         elif item.nodeid.startswith(BESIDE):
             fcntl.flock(lock, fcntl.LOCK_SH)
-            # They and what they start compute while nobody else does.
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            _compute_last()
         return (yield)
+
+
+def _compute_last() -> None:
+    """Have this process, and what it starts, compute while nobody else does.
+
+    A scheduling class does not say so: the kernel gives the ranks in a pod without requests, which are a group, less
+    than any other session of processes.
+    """
+    group = (cgroups.ROOT if cgroups.unified() else cgroups.ROOT / "cpu") / "beside-the-cluster"
+    if cgroups.unified():
+        (cgroups.ROOT / "cgroup.subtree_control").write_text("+cpu")
+    group.mkdir(exist_ok=True)
+    (group / "cpu.idle").write_text("1")
+    (group / "cgroup.procs").write_text("0")
