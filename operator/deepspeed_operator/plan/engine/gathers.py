@@ -22,7 +22,7 @@ _NEVER = -1
 # Step of a micro step → what is let go after it.
 _Releases = dict[int, set[Tensor]]
 # What visited() returns.
-_Order = tuple[list[Module], frozenset[int]]
+_Order = tuple[tuple[Module, ...], frozenset[int]]
 
 
 class Again(Enum):
@@ -42,7 +42,9 @@ class Limits:
     prefetch: int
 
 
-def persistent(modules: Sequence[Module], threshold: int, model_threshold: int) -> frozenset[Tensor]:
+# The planner asks for many configurations, of which most differ in something else.
+@lru_cache(maxsize=64)
+def persistent(modules: tuple[Module, ...], threshold: int, model_threshold: int) -> frozenset[Tensor]:
     """Return the parameters that stay whole on every rank, gathered once after each optimizer step."""
     kept: dict[Tensor, None] = {}
     total = 0
@@ -53,7 +55,6 @@ def persistent(modules: Sequence[Module], threshold: int, model_threshold: int) 
     return frozenset(kept)
 
 
-# The planner asks for many configurations, of which most differ in something else.
 @lru_cache(maxsize=64)
 def gathered(
     modules: tuple[Module, ...],
@@ -73,11 +74,15 @@ def gathered(
     releases, _ = _decided(order, kept, limits, accumulates=micro_steps > 1, first_stays=first_stays)
     gathers: list[Gather] = []
     left: set[Tensor] = set()
-    for _ in range(micro_steps):
+    for remaining in reversed(range(micro_steps)):
+        before, decided = left, len(releases)
         step = _MicroStep(order, kept, limits, left | kept, releases)
         step.run(first_stays=first_stays)
         gathers += step.gathers
         left = step.available - kept
+        if left == before and len(releases) == decided:
+            gathers += remaining * step.gathers  # each begins as this one did
+            break
     return tuple(gathers)
 
 
@@ -97,9 +102,8 @@ def live(
     return tuple(step.whole)
 
 
-def visited(
-    modules: Sequence[Module], again: Again = Again.NEVER, *, begin: int = 0
-) -> tuple[list[Module], frozenset[int]]:
+@lru_cache(maxsize=64)
+def visited(modules: tuple[Module, ...], again: Again = Again.NEVER, *, begin: int = 0) -> _Order:
     """Return the modules in the order in which both passes of a micro step visit them, and after which none is let go.
 
     `begin`: the first one that the backward pass comes back to: before it, nothing is trained.
@@ -119,7 +123,7 @@ def visited(
         else:
             stays.add(len(modules) + len(backward))
             backward += [last, *forward, *others]
-    return [*modules, *backward], frozenset(stays)
+    return (*modules, *backward), frozenset(stays)
 
 
 def _decided(

@@ -147,10 +147,10 @@ def _far_and_near(gathers: Sequence[Gather]) -> tuple[Sequence[Gather], Sequence
     near: list[Gather] = []
     for gather in gathers:
         missing = tuple(tensor for tensor in gather if tensor.trained and tensor not in seen)
-        there = tuple(tensor for tensor in gather if tensor not in missing)
+        there = tuple(tensor for tensor in gather if tensor not in missing) if missing else gather
         far += [missing] if missing else []
         near += [there] if there else []
-        seen.update(gather)
+        seen.update(missing)
     return far, near
 
 

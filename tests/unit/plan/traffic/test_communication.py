@@ -109,8 +109,8 @@ def test_a_model_beyond_the_live_limit_is_gathered_again_in_part() -> None:
 
 def test_parameters_at_the_threshold_stay_whole_up_to_the_models_limit() -> None:
     small, large = Tensor("small", 10), Tensor("large", 11)
-    assert persistent([(small, large)], 10, 1000) == {small}
-    assert persistent([(small, Tensor("other", 10))], 10, 15) == {small}
+    assert persistent(((small, large),), 10, 1000) == {small}
+    assert persistent(((small, Tensor("other", 10)),), 10, 15) == {small}
 
 
 def test_a_module_needed_again_at_once_is_gathered_once() -> None:
