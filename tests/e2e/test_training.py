@@ -39,13 +39,17 @@ HUGGING_FACE = [
     '--accelerator_config={"use_configured_state": true}',
 ]
 
+# Each stage, launcher and way to lie on nodes once: a wrong one of them changes the losses, whatever goes with it.
 REGRESSIONS: dict[str, Json] = {
-    **{f"zero-{stage}": {"stage": stage} for stage in range(4)},
+    "zero-0": {"stage": 0},
     "one-node": {"stage": 1, "nodes": 1, "slotsPerNode": 2},
-    "launcher-deepspeed": {"stage": 2, "training": {"launcher": "DeepSpeed"}},
+    "launcher-deepspeed": {
+        "stage": 1,
+        "training": {"launcher": "DeepSpeed"},
+        "network": {"profile": "TCP", "interface": "eth0", "env": {"NCCL_DEBUG": "WARN"}},
+    },
     "launcher-torchrun": {"stage": 2, "training": {"launcher": "Torchrun"}},
-    "network": {"stage": 1, "network": {"profile": "TCP", "interface": "eth0", "env": {"NCCL_DEBUG": "WARN"}}},
-    "launcher-none": {"stage": 2, "training": {"launcher": "None", "script": None, "command": TORCHRUN}},
+    "launcher-none": {"stage": 3, "training": {"launcher": "None", "script": None, "command": TORCHRUN}},
 }
 
 
@@ -133,11 +137,11 @@ def test_the_losses_depend_on_the_batch_and_not_on_stage_launcher_or_nodes(
 
 def test_two_nodes_train_one_job(trained: tuple[Namespace, dict[str, Job]]) -> None:
     namespace, _ = trained
-    assert len({pod["spec"]["nodeName"] for pod in namespace.pods("zero-2")}) == 2
+    assert len({pod["spec"]["nodeName"] for pod in namespace.pods("launcher-torchrun")}) == 2
 
 
 def test_status_says_what_was_trained(trained: tuple[Namespace, dict[str, Job]]) -> None:
-    job = trained[1]["zero-2"]
+    job = trained[1]["launcher-torchrun"]
     run = job.run
     cpus = {"name": "cpu", "source": "WorkerImage"}
     assert run["world"] == {"nodes": 2, "slotsPerNode": 1, "size": 2, "dataParallel": 2, "accelerator": cpus}
