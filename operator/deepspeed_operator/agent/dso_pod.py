@@ -255,6 +255,7 @@ class Pod:
         known: dict[str, Any] = {
             "measured": measured,
             "wallTime": self._last_wall_time(cause is None),
+            "progress": self.round.progress.state(time.monotonic()) if self.hub else None,
             "clocks": self.hub.clocks.apart if self.hub else self.member.clocks,
             "savedAtEnd": self.saved_at_end,
             "checkpoint": self.checkpoints.summary() if self.checkpoints else None,

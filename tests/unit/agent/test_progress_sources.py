@@ -114,6 +114,12 @@ def test_a_program_of_its_own_tells_it_in_two_lines(gang: Make) -> None:
     assert (state["source"], state["totalSteps"], state["loss"], state["tokensPerSecond"]) == ("Script", 10, "nan", 1e6)
 
 
+def test_what_it_has_told_last_stays_in_the_last_words(gang: Make) -> None:
+    ended = gang(slots=2, nodes=2, script=TELL).run()
+    told = [each.cause.get("progress", {}) for each in ended]
+    assert (told[0]["source"], told[0]["step"], told[0]["totalSteps"], told[1]) == ("Script", 3, 10, {})
+
+
 def test_a_shell_tells_it_too_and_other_lines_are_left(gang: Make) -> None:
     script = """exec 3>> $DEEPSPEED_OPERATOR_PROGRESS
     echo '{"step": 5}' >&3; echo 'no object' >&3; echo '[1]' >&3; printf '{"step": 7}\\n{"step"' >&3; sleep 60"""

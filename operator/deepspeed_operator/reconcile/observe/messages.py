@@ -14,6 +14,7 @@ from deepspeed_operator.reconcile.observe.clocks import ToldClocks
 from deepspeed_operator.reconcile.observe.endings import ToldEndings
 from deepspeed_operator.reconcile.observe.pods import PodView
 from deepspeed_operator.reconcile.observe.rounds import ToldRounds
+from deepspeed_operator.reconcile.observe.told_progress import LeftProgress
 from deepspeed_operator.reconcile.observe.told_wall_time import LeftWallTime
 
 _ENDS: Final[dict[str, str]] = {
@@ -48,6 +49,7 @@ class AgentMessage(ApiModel):
     rounds: ToldRounds = None
     checkpoint: ToldCheckpoint = None
     wall_time: LeftWallTime = None
+    progress: LeftProgress = None  # of the last round
     saved_at_end: str = Field(default="", max_length=MAX_SAVED)  # whether its ranks saved once they were told to end
     ranks: ToldEndings = None
     clocks: ToldClocks = Field(default={})

@@ -1,11 +1,13 @@
 """What rank 0's agent tells of the steps that its ranks have made in one round."""
 
+from functools import partial
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.progress import MAX_LOSS, Positive, ProgressSource, Steps, StepSeconds
+from deepspeed_operator.reconcile.observe.read_as import read_as
 
 _LONGEST: Final = 100 * 365 * 86_400
 
@@ -25,3 +27,6 @@ class ToldProgress(ApiModel):
     samples_per_second: Positive | None = None
     tokens_per_second: Positive | None = None
     step_seconds: StepSeconds | None = None
+
+
+LeftProgress = Annotated[ToldProgress | None, BeforeValidator(partial(read_as, ToldProgress))]

@@ -22,7 +22,7 @@ from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
 from deepspeed_operator.reconcile.runtime.attempt_report import report_attempt
 from deepspeed_operator.reconcile.runtime.observed_checkpoint import report_checkpoint
-from deepspeed_operator.reconcile.runtime.observed_progress import observed_progress
+from deepspeed_operator.reconcile.runtime.observed_progress import last_progress, observed_progress
 from deepspeed_operator.reconcile.runtime.observed_rounds import latest_rounds, report_rounds
 from deepspeed_operator.reconcile.runtime.observed_transport import at_the_end
 
@@ -56,7 +56,8 @@ def _begin_again(observed: Observed, gang: Gang, draft: StatusDraft, following: 
     """Record why the attempt has failed and that another one follows; what is left of it ends after that."""
     failure, now = explained(observed, following.failure), timestamp(observed.now)
     begins = timestamp(following.not_before)
-    draft.workers, draft.progress = gang.workers, observed_progress(observed)
+    draft.workers = gang.workers
+    draft.progress = last_progress(observed, gang, observed.now) or observed_progress(observed)
     draft.close_attempt(AttemptOutcome.FAILED, now, failure)
     replaced = {each.pod for each in observed.attempt.replacements or ()}  # whose nodes are blamed already
     if failure.node is not None and points_at_node(failure.reason) and failure.pod not in replaced:
@@ -117,8 +118,8 @@ def _result(observed: Observed, gang: Gang, ended_at: datetime, failure: Failure
     draft.workers = gang.workers
     report_rounds(observed, gang, draft)
     report_attempt(observed, gang, at_the_end(observed.job.status, gang), draft, at_the_end=True)
-    # A result is more than what was seen last before it: the steps after that are not known.
-    draft.progress = observed_progress(observed) if failure is not None else None
+    # A result is more than what was seen last before it: the steps after that only the agent's last words tell.
+    draft.progress = last_progress(observed, gang, ended_at) or (observed_progress(observed) if failure else None)
     draft.failure = failure
     draft.close_attempt(AttemptOutcome.SUCCEEDED if failure is None else AttemptOutcome.FAILED, at, failure)
     draft.enter(Phase.ENDED)

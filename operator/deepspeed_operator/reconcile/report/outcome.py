@@ -50,7 +50,8 @@ def report(
     findings = draft.findings.kept
     warnings = warnings_among(findings)
     if run is not None and draft.attempt is not None:
-        draft.progress = at_rest(draft.progress, draft.attempt.phase) if draft.progress is not None else None
+        if draft.progress is not None:
+            draft.progress = at_rest(draft.progress, draft.attempt.phase, failed=draft.failure is not None)
         verdict = verdict_on(job, run, draft.attempt, draft.failure)
         acceptance = accepted(run.world, run.batch, has_config=run.config_digest is not None, warnings=warnings)
     assert verdict is not None, "there is a run, or a verdict why there is none"

@@ -16,6 +16,10 @@ def as_stale(progress: Progress, stale: bool) -> Progress:
     return progress.model_copy(update={"summary": words or None, "stale": stale or None, **kept})
 
 
-def at_rest(progress: Progress, phase: Phase) -> Progress:
-    """Return it as it is told of an attempt in this phase: ranks that do not run make no steps."""
-    return progress if phase is Phase.RUNNING else as_stale(progress, stale=True)
+def at_rest(progress: Progress, phase: Phase, *, failed: bool) -> Progress:
+    """Return it as it is told of an attempt in this phase: ranks that do not run make no steps.
+
+    `failed`: the run has. What is known of one that is complete is how it ended.
+    """
+    known = phase is Phase.RUNNING or (phase is Phase.ENDED and not failed)
+    return progress if known else as_stale(progress, stale=True)

@@ -7,6 +7,7 @@ from deepspeed_operator.api.plan_status import PlanStatus
 from deepspeed_operator.api.progress import Progress
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.reconcile.admission.plan_forecast import short
+from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import moment, timestamp
 from deepspeed_operator.reconcile.observe.told_progress import ToldProgress
@@ -34,6 +35,17 @@ def observed_progress(observed: Observed) -> Progress | None:
         # It has not moved: by how much two answers' times differ is no news.
         told = told.model_copy(update={"last_update_time": before.last_update_time, "eta": before.eta or told.eta})
     return as_stale(told, _is_old(told, observed.now))
+
+
+def last_progress(observed: Observed, gang: Gang, ended_at: datetime) -> Progress | None:
+    """Return how far the ranks have come that ended then: as rank 0's agent has left it, None if it has not."""
+    said = next((each.progress for each in last_messages(gang) if each.progress is not None), None)
+    if said is None:
+        return None
+    spec = None if is_of_another_run(observed) else observed.job.spec
+    told = as_status(said, ended_at, spec)
+    mfu = mfu_percent(told, observed.job.status.plan)
+    return as_stale(told, stale=False).model_copy(update={"mfu_percent": mfu, "eta": None})
 
 
 def as_status(said: ToldProgress, read_at: datetime, spec: DeepSpeedJobSpec | None) -> Progress:

@@ -1,5 +1,6 @@
 """What kubectl get shows of the steps: as they are told, once a minute at most, and never for more than it is."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -161,6 +162,39 @@ def test_a_run_that_is_complete_is_not_said_to_have_come_less_far() -> None:
     simulation.settle()
     assert simulation.job.status.state is State.COMPLETE
     assert simulation.job.status.progress is None
+
+
+def test_a_run_that_has_ended_keeps_what_its_agent_has_left() -> None:
+    simulation = running()
+    known(simulation, told())
+    left = {**SAID, "step": 1000, "secondsLeft": 0.0, "secondsSinceUpdate": 3.0}
+    done = {"protocol": 3, "reason": "Completed", "progress": left}
+    for index in range(2):
+        simulation.end(index, message=json.dumps(done if index == 0 else {**done, "progress": None}))
+    simulation.settle()
+    simulation.wait(300)
+    simulation.settle()
+    assert simulation.job.status.state is State.COMPLETE
+    progress, run = simulation.job.status.progress, simulation.job.status.run
+    assert progress is not None
+    assert (progress.step, progress.summary, progress.stale, progress.eta) == (1000, "100%", None, None)
+    assert progress.last_update_time is not None
+    assert run is not None
+    assert run.completion_time is not None
+    assert moment(run.completion_time) - moment(progress.last_update_time) == timedelta(seconds=3)
+
+
+def test_a_run_that_has_failed_keeps_what_its_agent_has_left() -> None:
+    simulation = running()
+    known(simulation, told())
+    left = {**SAID, "step": 499, "secondsSinceUpdate": 0.5}
+    for index in range(2):
+        simulation.end(index, exit_code=1, message=agent_says(1, 1, 1, "UserError", progress=left))
+    simulation.settle()
+    assert simulation.job.status.state is State.FAILED
+    progress = simulation.job.status.progress
+    assert progress is not None
+    assert (progress.step, progress.summary) == (499, "49%, stale")
 
 
 def failed() -> Simulation:
