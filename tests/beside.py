@@ -18,6 +18,8 @@ from xdist.scheduler import LoadScopeScheduling
 from dev.cluster import cgroups
 
 BESIDE = "tests/oracle"
+# They may wait for minutes until the machine has a moment for them.
+LONGEST_SECONDS = 1800
 
 
 class Scheduling(LoadScopeScheduling):
@@ -27,6 +29,12 @@ class Scheduling(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(BESIDE):
+            item.add_marker(pytest.mark.timeout(LONGEST_SECONDS), append=False)
 
 
 @pytest.hookimpl(wrapper=True)
