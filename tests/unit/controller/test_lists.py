@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepspeed_operator.controller.lists import decode_list, slim
@@ -16,6 +16,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@settings(max_examples=25)  # what is drawn is large
 @given(
     st.dictionaries(st.text(), VALUES),
     st.lists(st.dictionaries(st.text(), VALUES)),
