@@ -20,7 +20,8 @@ from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
 
 _PROFILE: Final = "spec.network.profile"
-_NOT_REPORTED = "NCCL reported no connection before the run ended: its ranks used gloo or MPI, or no collective."
+# As the agent says it (dso_transport.py): a short run tells no less than a long one.
+_NOT_REPORTED = "NCCL wrote nothing about connections: the ranks may use another library, such as gloo or MPI."
 
 
 def report_transport(observed: Observed, transport: Transport | None, draft: StatusDraft) -> None:
