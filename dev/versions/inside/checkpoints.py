@@ -10,13 +10,13 @@ agent has mended it, and the step that DeepSpeed then goes on from. The last loa
 import datetime
 import json
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
+
+from gloo_ranks import run_ranks
 
 sys.path.insert(1, "/operator/deepspeed_operator/agent")
 RANKS = 2
@@ -36,28 +36,12 @@ class KilledError(Exception):
 
 
 def spawn() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(RANKS), "LOCAL_SIZE": str(RANKS)}
     with tempfile.TemporaryDirectory() as directory:
-        given = {**os.environ, **world, "OMP_NUM_THREADS": "1", "USE_LIBUV": "0", "TMPDIR": directory}
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-u", __file__, directory],
-                env={**given, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                text=True,
-            )
-            for rank in range(RANKS)
-        ]
-        _, errors = ranks[0].communicate()
-        ranks[1].wait()
+        errors = run_ranks(__file__, [directory], RANKS, directory)
         unmended = [path.read_text() for path in sorted(Path(directory).glob("unmended-*"))]
         result = Path(directory, "found.json")
         found = json.loads(result.read_text()) if result.exists() else None
-    print(json.dumps({"found": found, "unmended": unmended, "errors": "" if found else errors[-3000:]}))
+    print(json.dumps({"found": found, "unmended": unmended, "errors": "" if found else errors}))
 
 
 def engine_at(stage: int):

@@ -11,13 +11,13 @@ batch stays, so that one rank makes twice as many micro steps.
 import datetime
 import json
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
+
+from gloo_ranks import run_ranks
 
 sys.path.insert(1, "/operator/deepspeed_operator/agent")
 STAGES = (1, 2, 3)
@@ -37,26 +37,9 @@ def spawn() -> None:
 
 
 def part(directory: str, name: str, ranks: int, first: int, last: int) -> dict:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks), "LOCAL_SIZE": str(ranks)}
-    given = {**os.environ, **world, "OMP_NUM_THREADS": "1", "USE_LIBUV": "0", "TMPDIR": directory}
     result = Path(directory, f"{name}-{first}.json")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-u", __file__, f"{directory}/{name}", str(result), str(first), str(last)],
-            env={**given, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    _, errors = started[0].communicate()
-    for each in started:
-        each.wait()
-    return json.loads(result.read_text()) if result.exists() else {"errors": errors[-3000:]}
+    errors = run_ranks(__file__, [f"{directory}/{name}", str(result), str(first), str(last)], ranks, directory)
+    return json.loads(result.read_text()) if result.exists() else {"errors": errors}
 
 
 def convert(root: str, ranks: int) -> None:
