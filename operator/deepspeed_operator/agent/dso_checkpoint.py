@@ -190,7 +190,7 @@ class Checkpoints(threading.Thread):
         whole = next((each for each in others if not each.missing), None)
         path = os.path.join(root, LATEST)
         if whole:
-            _rewrite(path, whole.tag)
+            rewrite(path, whole.tag)
             done = f"it now names {whole.tag}, the newest complete one"
         elif torn and not others and torn.time >= self.launch.run_began:
             os.replace(path, os.path.join(root, TORN))
@@ -243,12 +243,13 @@ def _seen(root: str) -> list[int]:
     return found
 
 
-def _rewrite(path: str, text: str) -> None:
+def rewrite(path: str, text: str) -> None:
     """At once for whoever reads it, also where the node ends in between."""
     new = f"{path}.new"
     with open(new, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    shutil.copymode(path, new)
+    with contextlib.suppress(FileNotFoundError):  # it is the first
+        shutil.copymode(path, new)
     os.replace(new, path)

@@ -16,7 +16,7 @@ import tempfile
 import time
 from typing import Any, Callable
 
-from dso_checkpoint import UNIVERSAL
+from dso_checkpoint import UNIVERSAL, rewrite
 from dso_checkpoint_files import Checkpoint, named_by_latest
 from dso_launch import LaunchDocument, RunFailedError
 
@@ -103,12 +103,7 @@ class Conversion:
         shutil.rmtree(self.target, ignore_errors=True)
         os.replace(unfinished, self.target)
         root, name = os.path.split(self.target)
-        path = os.path.join(root, LATEST_UNIVERSAL)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(name)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)
+        rewrite(os.path.join(root, LATEST_UNIVERSAL), name)
 
     def _kill(self, pause: Callable[[], bool]) -> None:
         assert self.process
