@@ -26,6 +26,12 @@ class ZeroStage(IntEnum):
     PARAMETERS = 3
 
 
+def written_stage(config: Mapping[str, Any]) -> object:
+    """Return the stage that a configuration asks for, as it is written there: perhaps "auto", or no number."""
+    section = config.get(ZERO)
+    return int(section) if isinstance(section, bool) else object_at(section).get("stage", 0)
+
+
 @dataclass(frozen=True)
 class Setup:
     """`models` holds what the strict sections came to; a section that was refused, or is not given, has no values.

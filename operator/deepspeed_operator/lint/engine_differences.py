@@ -8,6 +8,7 @@ from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.status import Batch, Finding, World
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import AUTO
+from deepspeed_operator.dsconfig.setup import written_stage
 
 
 def engine_findings(
@@ -52,8 +53,7 @@ def _differences(engine: Engine, config: Mapping[str, Any] | None, batch: Batch,
 
 
 def _stage(config: Mapping[str, Any]) -> int | None:
-    section = config.get("zero_optimization")
-    stage = int(section) if isinstance(section, bool) else object_at(section).get("stage", 0)
+    stage = written_stage(config)
     return stage if isinstance(stage, int) else None
 
 

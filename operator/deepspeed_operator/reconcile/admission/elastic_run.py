@@ -13,7 +13,7 @@ from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.elastic_sizes import ElasticSizes, elastic_sizes
 from deepspeed_operator.dsconfig.judgement import JudgementContext
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
-from deepspeed_operator.dsconfig.setup import ZERO
+from deepspeed_operator.dsconfig.setup import written_stage
 from deepspeed_operator.job.checkpoint_path import checkpoint_path
 from deepspeed_operator.reconcile.admission.configuration import Configuration
 
@@ -65,7 +65,7 @@ def _not_convertible(spec: DeepSpeedJobSpec, config: Mapping[str, Any], declared
     written = object_at(config, "tensor_parallel").get("autotp_size"), object_at(config, "expert_parallel")
     if any((each or 1) > 1 for each in (declared.tensor, declared.pipeline, declared.expert)) or any(written):
         return "its ranks divide layers or experts, too"
-    if _stage(config) == 0:
+    if written_stage(config) == 0:
         return "at stage 0 they are as the version of DeepSpeed has them"
     if isinstance(optimizer, str) and optimizer.lower() not in _CONVERTED:
         return f"the converter knows the states of Adam, not those of {optimizer[:_SHOWN]}"
@@ -76,15 +76,10 @@ def _not_convertible(spec: DeepSpeedJobSpec, config: Mapping[str, Any], declared
     return f"{saved.path} is on no volume" if saved.on_object_store else None
 
 
-def _stage(config: Mapping[str, Any]) -> object:
-    section = config.get(ZERO)
-    return int(section) if isinstance(section, bool) else object_at(section).get("stage", 0)
-
-
 def loads_with_any_ranks(config: Mapping[str, Any]) -> bool:
     """Whether DeepSpeed loads a checkpoint of this configuration with another number of ranks than have saved it."""
     bf16 = any(object_at(config, each).get("enabled", False) is not False for each in ("bf16", "bfloat16"))
-    return (_stage(config) == 0 and not bf16) or object_at(config, "checkpoint").get("load_universal") is True
+    return (written_stage(config) == 0 and not bf16) or object_at(config, "checkpoint").get("load_universal") is True
 
 
 def without_too_small(run: ElasticRun, too_small: Container[int]) -> ElasticRun:

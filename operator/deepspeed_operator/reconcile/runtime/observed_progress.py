@@ -28,9 +28,7 @@ def observed_progress(observed: Observed) -> Progress | None:
         if before is None:
             return None
         return as_stale(before, bool(before.stale) or not silent or _is_old(before, observed.now))
-    spec = None if is_of_another_run(observed) else observed.job.spec
-    told = as_status(report.progress, report.read_at, spec)
-    told = told.model_copy(update={"mfu_percent": mfu_percent(told, observed.job.status.plan)})
+    told = _told(observed, report.progress, report.read_at)
     if before is not None and _moment_of(before) == _moment_of(told):
         # It has not moved: by how much two answers' times differ is no news.
         told = told.model_copy(update={"last_update_time": before.last_update_time, "eta": before.eta or told.eta})
@@ -42,10 +40,13 @@ def last_progress(observed: Observed, gang: Gang, ended_at: datetime) -> Progres
     said = next((each.progress for each in last_messages(gang) if each.progress is not None), None)
     if said is None:
         return None
+    return as_stale(_told(observed, said, ended_at), stale=False).model_copy(update={"eta": None})
+
+
+def _told(observed: Observed, said: ToldProgress, read_at: datetime) -> Progress:
     spec = None if is_of_another_run(observed) else observed.job.spec
-    told = as_status(said, ended_at, spec)
-    mfu = mfu_percent(told, observed.job.status.plan)
-    return as_stale(told, stale=False).model_copy(update={"mfu_percent": mfu, "eta": None})
+    told = as_status(said, read_at, spec)
+    return told.model_copy(update={"mfu_percent": mfu_percent(told, observed.job.status.plan)})
 
 
 def as_status(said: ToldProgress, read_at: datetime, spec: DeepSpeedJobSpec | None) -> Progress:
