@@ -16,8 +16,8 @@ PYTHON := .venv/bin/python
 SYNCED := .venv/.synced
 # Tests without a cluster.
 UNIT := tests/unit tests/demo
-# Stages of `make test` on the cluster, in their order: the last ends it. `oracle` needs none, and goes on beside them.
-STAGES := cluster-smoke e2e faults images-test matrix oracle life
+# Directories of the other tests, of which all but oracle's use the cluster: tests/beside.py says which go on at once.
+STAGES := cluster-smoke images-test matrix e2e faults oracle life
 TESTS_OF = tests/$(patsubst cluster-smoke,cluster,$(patsubst images-test,images,$(1)))
 
 -include dev/cluster/cluster.mk dev/images/images.mk tests/oracle/oracle.mk
@@ -41,7 +41,7 @@ test: ## Everything: lint, types, unit tests, then the tests on a cluster made h
 	@$(call timed,uv sync,$(MAKE) --no-print-directory $(SYNCED))
 	@$(call timed,lint and tests without a cluster,$(MAKE) --no-print-directory -j 2 --output-sync lint unit)
 	@$(MAKE) --no-print-directory build
-	.venv/bin/pytest -p tests.beside -p tests.timing -n 2 $(foreach stage,$(STAGES),$(call TESTS_OF,$(stage)))
+	.venv/bin/pytest -p tests.beside -p tests.timing -n 3 $(foreach stage,$(STAGES),$(call TESTS_OF,$(stage)))
 
 check: lint unit ## Fast, without a cluster: lint, format, types, layers, the agent's Python version, unit tests.
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from dev.preparation import AT_ONCE
-from tests.beside import BESIDE
+from tests.beside import STAGES, directory_of, stage_of
 
 _LOADED = time.time()
 _BY_DIRECTORY: dict[str, float] = defaultdict(float)
+_BY_STAGE: dict[int, list[float]] = defaultdict(list)
 _MEASURED: list[tuple[str, object]] = []
 
 
@@ -25,8 +26,10 @@ def notes() -> Path | None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    directory = "/".join(Path(report.nodeid.split("::")[0]).parts[:2])
-    _BY_DIRECTORY[f"{AT_ONCE if directory == BESIDE else ''}{directory}"] += report.duration
+    _BY_DIRECTORY[directory_of(report.nodeid)] += report.duration
+    stage = stage_of(report.nodeid)
+    if stage is not None:
+        _BY_STAGE[stage] += [report.start, report.stop]
     if report.when == "teardown":
         _MEASURED.extend(report.user_properties)
 
@@ -34,7 +37,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     file = notes()
     before = [line.split("\t") for line in file.read_text().splitlines()] if file and file.exists() else []
-    rows = [*((name, float(seconds)) for name, seconds in before), *_BY_DIRECTORY.items()]
+    rows = [(name, float(seconds)) for name, seconds in before]
+    for stage, moments in sorted(_BY_STAGE.items()):
+        rows.append((f"the cluster, stage {stage + 1}", max(moments) - min(moments)))
+        rows += [(f"{AT_ONCE}{name}", _BY_DIRECTORY.pop(name)) for name in STAGES[stage] if name in _BY_DIRECTORY]
+    rows += [(f"{AT_ONCE}{name}, beside all of these", seconds) for name, seconds in _BY_DIRECTORY.items()]
     total = time.time() - float(os.environ.get("DSJ_BEGAN", _LOADED))
     apart = sum(seconds for name, seconds in rows if not name.startswith(AT_ONCE))
     rows += [("everything between these", total - apart), ("in all", total)]

@@ -20,6 +20,7 @@ from dev.cluster.settings import (
     CACHE,
     LOCK,
     MAX_NODES,
+    OTHER_ACCELERATORS,
     PAUSE_IMAGE,
     REGISTRY_NAME,
     STATE,
@@ -211,7 +212,7 @@ class Cluster:
         path = f"/api/v1/nodes/{node.name}"
         log = node.directory / "kubelet.log"
         wait_for(node.name, lambda: _is_ready(self.api, path, since), seconds=60, log=log)
-        resources = {ACCELERATOR: ACCELERATORS_PER_NODE}
+        resources = dict.fromkeys((ACCELERATOR, *OTHER_ACCELERATORS), ACCELERATORS_PER_NODE)
         if not resources.items() <= self.api.request("GET", path)["status"]["allocatable"].items():
             self.api.request("PATCH", f"{path}/status", {"status": {"capacity": resources, "allocatable": resources}})
 

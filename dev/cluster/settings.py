@@ -16,6 +16,8 @@ REGISTRY_NAME = "registry.local:5000"
 PAUSE_IMAGE = "cluster.local/pause:1"
 PROBE_IMAGE = "cluster.local/probe:1"
 ACCELERATOR = "nvidia.com/gpu"
+# Tests that take all of another kind keep nobody beside them waiting.
+OTHER_ACCELERATORS = ("amd.com/gpu", "habana.ai/gaudi")
 ACCELERATORS_PER_NODE = "8"
 # Tokens and routes are made for this many nodes at the start, so that one can be added to a running cluster.
 MAX_NODES = 8

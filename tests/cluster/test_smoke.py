@@ -193,6 +193,7 @@ def test_a_simulated_node_runs_and_deletes_pods_at_once(cluster: Cluster, namesp
     )
 
 
+@pytest.mark.disrupts
 def test_a_disconnected_node_is_not_ready_and_its_pods_run_on(cluster: Cluster, gang: Namespace) -> None:
     uid = gang.kubectl("get", "pod", "second", "-o", "jsonpath={.status.containerStatuses[0].containerID}")
     running = cluster.container_pids("node1")[uid.removeprefix("containerd://")]
@@ -205,6 +206,7 @@ def test_a_disconnected_node_is_not_ready_and_its_pods_run_on(cluster: Cluster, 
     assert cluster.container_pids("node1")[uid.removeprefix("containerd://")] == running
 
 
+@pytest.mark.disrupts
 def test_a_killed_node_is_not_ready_and_comes_back(cluster: Cluster, gang: Namespace) -> None:
     cluster.kill_node("node1")
     assert cgroups.members(f"{cgroups.PREFIX}node1") == set()

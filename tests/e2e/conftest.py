@@ -12,6 +12,7 @@ from dev.images import images
 from tests.e2e.crowd import crowd
 from tests.e2e.installation import Operator
 from tests.e2e.kube import CORE, Namespace
+from tests.shared import shared
 
 __all__ = ["crowd"]
 
@@ -38,10 +39,13 @@ def helm() -> Path:
 def operator(cluster: Cluster) -> Iterator[Operator]:
     """The operator, installed by the chart with the image of this tree; other tests bring their own."""
     installed = Operator(cluster)
-    installed.install()
-    installed.settled()
-    yield installed
-    installed.uninstall()
+
+    def install() -> None:
+        installed.install()
+        installed.settled()
+
+    with shared("operator", install, lambda _: installed.uninstall()):
+        yield installed
 
 
 @pytest.fixture(scope="package")

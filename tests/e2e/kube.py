@@ -23,14 +23,18 @@ TERMINAL = ("Complete", "Failed")
 TERMINAL_PHASES = ("Succeeded", "Failed")
 
 
+# A busy machine takes so many times as long as is said where something is awaited.
+_PATIENCE = 3
+
+
 def eventually(look: Callable[[], Found | None], what: Callable[[], str] | str, seconds: float) -> Found:
     """Look until there is something to see; say what was waited for if there is not."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _PATIENCE * seconds
     while True:
         if found := look():
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not after {seconds} s: {what if isinstance(what, str) else what()}")
+            raise AssertionError(f"not after {_PATIENCE * seconds} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.25)
 
 

@@ -235,6 +235,7 @@ def test_metrics_are_served_by_the_charts_service(cluster: Cluster, operator: Op
     assert '\ndeepspeed_operator_api_writes_total{kind="Lease",verb="update"} ' in served
 
 
+@pytest.mark.disrupts
 def test_jobs_outlive_uninstallation(
     cluster: Cluster, operator: Operator, make_namespace: Callable[..., Namespace]
 ) -> None:

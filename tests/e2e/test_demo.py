@@ -27,6 +27,7 @@ def assert_falls(found: list[float]) -> None:
     assert found[-1] < found[0] / 2
 
 
+@pytest.mark.disrupts
 @pytest.mark.parametrize("where", ["local", "current"])
 def test_demo_trains_and_explains_what_it_refuses(
     cluster: Cluster, operator: Operator, image: Callable[[str], str], where: str

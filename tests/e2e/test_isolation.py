@@ -114,6 +114,7 @@ def test_the_operators_account_makes_of_each_kind_what_jobs_need(
     assert words in found if words else admitted, found
 
 
+@pytest.mark.disrupts
 def test_host_access_may_need_a_label_of_the_namespace(
     make_namespace: Callable[..., Namespace], cluster: Cluster, operator: Operator
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_deletion_on_trial_shows_the_operators_account_no_secret(
     assert "managed-by: deepspeed-operator only" in refusal(cluster, "delete", "--raw", trial)
 
 
+@pytest.mark.disrupts
 def test_a_namespace_with_jobs_has_one_policy_as_this_install_has_it(
     make_namespace: Callable[..., Namespace], cluster: Cluster, operator: Operator, plain: str
 ) -> None:

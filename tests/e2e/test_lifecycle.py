@@ -29,12 +29,13 @@ def nothing_left(namespace: Namespace) -> None:
 
 def test_suspending_frees_the_accelerators_and_resuming_begins_a_new_attempt(namespace: Namespace, plain: str) -> None:
     seen = PodWatch(namespace)
-    all_gpus = {"script": "rank.py", "files": {"configMap": "rank"}}
-    namespace.apply(job("first", plain, training={**all_gpus, "args": [FOREVER]}, slotsPerNode=8))
+    training = {"script": "rank.py", "files": {"configMap": "rank"}}
+    all_of_a_kind = {"resources": {"limits": {"habana.ai/gaudi": 8}}}  # that no test beside this one takes
+    namespace.apply(job("first", plain, training={**training, "args": [FOREVER]}, trainer=all_of_a_kind))
     namespace.running("first")
-    namespace.apply(job("second", plain, training=all_gpus, slotsPerNode=8))
+    namespace.apply(job("second", plain, training=training, trainer=all_of_a_kind))
     waiting = namespace.wait("second", lambda job: job.reason("Reconciling") == "Unschedulable", 30)
-    assert waiting.says("Insufficient nvidia.com/gpu")
+    assert waiting.says("Insufficient habana.ai/gaudi")
 
     namespace.edit("first", suspend=True)
     suspended = namespace.wait("first", lambda job: job.holds("Suspended"), 30)

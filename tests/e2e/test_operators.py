@@ -12,6 +12,8 @@ from tests.e2e.jobs import ranks, script
 from tests.e2e.kube import TERMINAL_PHASES, Namespace, eventually
 from tests.e2e.pod_watch import PodWatch
 
+pytestmark = pytest.mark.disrupts
+
 
 @pytest.fixture
 def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:

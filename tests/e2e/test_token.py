@@ -5,6 +5,8 @@ from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from deepspeed_operator.job.ports import ports
 from tests.e2e.installation import NAME, NAMESPACE, Operator
 from tests.e2e.jobs import ranks, script
@@ -73,6 +75,7 @@ def test_the_attempts_secret_goes_with_it(make_namespace: Callable[..., Namespac
     namespace.delete("again", "--wait=false")
 
 
+@pytest.mark.disrupts
 def test_an_upgrade_keeps_the_key_and_a_key_that_is_removed_is_made_anew(operator: Operator) -> None:
     def key() -> bytes:
         path = f"{CORE}/namespaces/{NAMESPACE}/secrets/{NAME}-key"

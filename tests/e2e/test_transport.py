@@ -10,8 +10,6 @@ import pytest
 from tests.e2e.jobs import NO_GPU, job, ranks, script
 from tests.e2e.kube import Job, Json, Namespace, eventually
 
-# Of the minute for which test_writes leaves it alone most goes by with these tests.
-pytestmark = pytest.mark.usefixtures("crowd")
 SOCKET_LOG = Path(__file__).parents[1] / "unit/agent/nccl/2.28-socket.log"
 SEEN_WITHIN_SECONDS = 60
 FABRIC = {"profile": "NVLink"}

@@ -64,6 +64,7 @@ def test_idle_means_no_writes(crowd: Crowd, operator: Operator) -> None:
     assert len([job for job in crowd.namespace.jobs() if job.holds("Running")]) == RUNNING
 
 
+@pytest.mark.disrupts
 def test_a_new_operator_finds_nothing_to_do_in_any_state(crowd: Crowd, operator: Operator) -> None:
     states = {job.status.get("state") for job in crowd.namespace.all_jobs()}
     assert {"Complete", "Failed", "Running", "Suspended", "Invalid"} <= states

@@ -33,6 +33,8 @@ FACTS: dict[str, Any] = {
     },
 }
 
+pytestmark = pytest.mark.disrupts
+
 
 @pytest.fixture
 def labelled(simulated: Cluster) -> Iterator[None]:

@@ -15,6 +15,8 @@ CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deepspeedjobs.dee
 STATUS = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties"
 UNKNOWN = ("observedGeneration", "workers")
 
+pytestmark = pytest.mark.disrupts
+
 
 @pytest.fixture
 def older_crd(simulated: Cluster) -> Iterator[None]:

@@ -16,6 +16,7 @@ import pytest
 from dev.cluster import Cluster, cgroups, processes
 from dev.cluster.settings import ACCELERATOR, BRIDGE, POD_RANGE
 from dev.images import images
+from tests.beside import failed_elsewhere
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "dev.cluster")
@@ -24,7 +25,7 @@ IMAGE = "no-python"
 
 @pytest.fixture(scope="module", autouse=True)
 def _others_passed(request: pytest.FixtureRequest) -> None:
-    if request.session.testsfailed:
+    if request.session.testsfailed or failed_elsewhere(request.config):
         pytest.skip("the cluster is left to be looked at, as the tests that failed left it")
 
 

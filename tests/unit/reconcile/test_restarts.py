@@ -126,6 +126,23 @@ def test_a_sidecar_of_an_ended_pod_gets_a_moment_before_its_pod_goes() -> None:
     assert simulation.attempt.phase is Phase.BACKING_OFF
 
 
+def test_the_next_attempt_waits_for_pods_whose_ranks_have_ended_so_that_their_logs_stay() -> None:
+    """A kubelet tells first of a container's end and then of its pod's, and a back-off may be shorter than that."""
+    simulation = running(maxRestarts=5, backoffSeconds=1)
+    for index in (0, 1):
+        simulation.end(index, 1, agent_says(1, 1, 1), phase="Running")
+    simulation.settle()
+    simulation.wait(3)
+    simulation.settle()
+    assert (simulation.attempt.number, simulation.attempt.phase) == (1, Phase.BACKING_OFF)
+    for index in (0, 1):
+        simulation.change(index, phase="Failed")
+    simulation.settle()
+    assert (simulation.attempt.number, simulation.attempt.phase) == (2, Phase.STARTING)
+    first = [pod for pod in simulation.pods.values() if pod.attempt == 1]
+    assert [pod.deleted_at for pod in first] == [None, None]
+
+
 def test_the_program_is_tried_as_often_as_max_restarts_says() -> None:
     simulation = running(maxRestarts=2)
     for attempt in (1, 2, 3):

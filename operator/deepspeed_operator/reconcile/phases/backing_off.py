@@ -28,18 +28,22 @@ def back_off(observed: Observed, gang: Gang) -> Outcome:
         draft.enter(Phase.STOPPING)
         return report(observed, draft, check_at=observed.now)
     due = moment(begins) if begins is not None else observed.now
-    if due <= observed.now:
+    # Its agent has ended a pod's ranks; a sidecar may take the hint.
+    grace = {True: SIDECAR_GRACE, False: timedelta(0)}
+    alive = [pod for pod in gang.pods.values() if not pod.released]
+    ends = {pod.name: pod.since + grace[pod.finished] for pod in alive}
+    ripe = [pod for pod in alive if ends[pod.name] <= observed.now]
+    later = min((at for at in ends.values() if at > observed.now), default=None)
+    # What ends by itself keeps its log, and the next attempt would have it deleted.
+    ending = any(pod.deleted_at is None and ends[pod.name] > observed.now for pod in alive)
+    if due <= observed.now and not ending:
         draft.counted = None
         elastic, nodes = observed.run.elastic, observed.attempt.next_nodes
         fewer = elastic.size_of(nodes) if elastic is not None and nodes is not None else None
         why = draft.attempts[-1].message if fewer is not None and draft.attempts else None
         return begin_attempt(observed, draft, fewer=fewer, why=why or "")
-    # Its agent has ended a pod's ranks; a sidecar may take the hint.
-    grace = {True: SIDECAR_GRACE, False: timedelta(0)}
-    ends = {pod.name: pod.since + grace[pod.finished] for pod in gang.pods.values() if not pod.released}
-    ripe = [pod for pod in gang.pods.values() if pod.name in ends and ends[pod.name] <= observed.now]
-    later = min((at for at in ends.values() if at > observed.now), default=None)
-    return report(observed, draft, actions=delete((*ripe, *gang.stale)), check_at=due).no_later_than(later)
+    check_at = due if due > observed.now else None
+    return report(observed, draft, actions=delete((*ripe, *gang.stale)), check_at=check_at).no_later_than(later)
 
 
 def failed_before(status: DeepSpeedJobStatus) -> int | None:
