@@ -1,6 +1,7 @@
 """A real API server takes the CRD, and refuses with a telling message whatever breaks one of its constraints.
 
-The CRD is installed under a group of the test's own, so that no operator acts on what is stored here.
+The CRD is installed under a group and names of the test's own, so that no operator acts on what is stored here, and no
+kubectl takes it for the operator's.
 """
 
 import copy
@@ -13,13 +14,14 @@ import pytest
 import yaml
 
 from deepspeed_operator.api.crd import custom_resource_definition, root_schema
-from deepspeed_operator.api.names import GROUP, PLURAL
+from deepspeed_operator.api.names import GROUP
 from dev.cluster.api import ApiError
 from dev.cluster.cluster import Cluster
 from tests.e2e.full_job import FULL, IN_PROGRESS, MOMENT
 from tests.e2e.kube import Json, eventually
 
 TEST_GROUP = f"constraints.{GROUP}"
+KIND, PLURAL = "ConstrainedJob", "constrainedjobs"
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACE = "default"
@@ -123,8 +125,8 @@ def _items(body: Json, path: str, number: int) -> list[Any]:
 def server(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with our schema under the test's group."""
     crd = yaml.safe_load(yaml.safe_dump(custom_resource_definition()).replace(GROUP, TEST_GROUP))  # pyright: ignore[reportUnknownMemberType]
-    name = crd["metadata"]["name"]
-    crd["spec"]["names"]["shortNames"] = []
+    name = crd["metadata"]["name"] = f"{PLURAL}.{TEST_GROUP}"
+    crd["spec"]["names"] = {"kind": KIND, "plural": PLURAL}
     if not cluster.api.found(f"{DEFINITIONS}/{name}"):
         cluster.api.request("POST", DEFINITIONS, crd)
     eventually(lambda: cluster.api.found(JOBS), "the test's group is served", 20)
@@ -133,7 +135,7 @@ def server(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def post(server: Cluster, body: Json, query: str = "dryRun=All&fieldValidation=Strict") -> Json:
-    whole = {"apiVersion": f"{TEST_GROUP}/v1alpha1", "kind": "DeepSpeedJob", **body}
+    whole = {"apiVersion": f"{TEST_GROUP}/v1alpha1", "kind": KIND, **body}
     return server.api.request("POST", f"{JOBS}?{query}", whole)
 
 
