@@ -1,11 +1,11 @@
 """Requests to the API server, as JSON."""
 
 import json
-import ssl
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
+
+from urllib3 import PoolManager
+from urllib3.exceptions import HTTPError
 
 
 class ApiError(RuntimeError):
@@ -15,16 +15,15 @@ class ApiError(RuntimeError):
 
 
 class Api:
+    """It keeps its connections: a handshake costs more than most answers."""
+
     def __init__(self, kubeconfig: Path) -> None:
         config = json.loads(kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]
         self._server: str = cluster["server"]
         self._token: str = config["users"][0]["user"]["token"]
-        self._tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
-        # The cluster is on this machine: a proxy in the environment is not for it.
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)
-        )
+        # The cluster is on this machine: a proxy in the environment is not for it, nor is it read.
+        self._pool = PoolManager(ca_certs=cluster["certificate-authority"], maxsize=8, retries=False)
 
     def request(self, method: str, path: str, body: object = None, *, patch: str = "merge", timeout: float = 10) -> Any:
         """The answer's JSON (its text where it is none).
@@ -34,12 +33,13 @@ class Api:
         kind = f"application/{patch}-patch+json" if method == "PATCH" else "application/json"
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._server + path, data=data, headers=headers, method=method)
         try:
-            with self._opener.open(request, timeout=timeout) as response:
-                text = response.read().decode()
-        except urllib.error.HTTPError as error:
-            raise ApiError(error.code, error.read().decode()) from None
+            response = self._pool.request(method, self._server + path, body=data, headers=headers, timeout=timeout)
+        except HTTPError as error:
+            raise OSError(f"{method} {path}: {error}") from error
+        text = response.data.decode()
+        if response.status >= 400:
+            raise ApiError(response.status, text)
         return json.loads(text) if text.startswith(("{", "[")) else text
 
     def found(self, path: str) -> bool:

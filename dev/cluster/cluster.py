@@ -47,6 +47,7 @@ class Cluster:
 
     def __init__(self, state_dir: Path = STATE, cache: Path = CACHE) -> None:
         self.layout = Layout(state_dir, cache)
+        self._api: tuple[int, Api] | None = None
 
     @property
     def kubeconfig(self) -> Path:
@@ -59,7 +60,11 @@ class Cluster:
 
     @property
     def api(self) -> Api:
-        return Api(self.kubeconfig)
+        """As long as it is the same cluster, the same one: each `up` from nothing writes another kubeconfig."""
+        written = self.kubeconfig.stat().st_mtime_ns
+        if self._api is None or self._api[0] != written:
+            self._api = written, Api(self.kubeconfig)
+        return self._api[1]
 
     @property
     def nodes(self) -> list[str]:
@@ -151,7 +156,7 @@ class Cluster:
 
     def audit_events(self, user: str | None = None, since: str = "") -> list[AuditEvent]:
         """Writes in the order in which they were answered; `since` is a time as in the events (RFC 3339, UTC)."""
-        return [event for event in self._audit() if event.time >= since and user in (None, event.user)]
+        return [event for event in self._audit(since) if event.time >= since and user in (None, event.user)]
 
     def status(self) -> dict[str, Any]:
         records = {
@@ -164,11 +169,14 @@ class Cluster:
             "nodes": {node.name: node.alive for node in self._nodes()},
         }
 
-    def _audit(self) -> Iterator[AuditEvent]:
+    def _audit(self, since: str) -> Iterator[AuditEvent]:
+        """Read what was answered since then, and perhaps more: most of a long log is not parsed."""
         with self.layout.audit_log.open() as lines:
             for line in lines:
                 if not line.endswith("\n"):
                     return  # still being written
+                if line.partition('"stageTimestamp":"')[2] < since:
+                    continue
                 event = json.loads(line)
                 what = event.get("objectRef", {})
                 resource = "/".join(filter(None, (what.get("resource"), what.get("subresource"))))
