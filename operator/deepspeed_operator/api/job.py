@@ -7,9 +7,10 @@ from pydantic import Field, PrivateAttr
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.elastic import MIN_NODES_AT_MOST_NODES
+from deepspeed_operator.api.ended_run import EndedRun, OperatorAnnotations
 from deepspeed_operator.api.lifecycle import HEAD_NEEDS_PEERS
 from deepspeed_operator.api.markers import Cel
-from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
+from deepspeed_operator.api.names import ANNOTATION_ENDED_RUN, API_VERSION, KIND, NAME_MAX_LENGTH, NAME_PATTERN
 from deepspeed_operator.api.queueing import LABEL_PREBUILT, LABEL_PRIORITY, LABEL_QUEUE, QueueLabels
 from deepspeed_operator.api.spec import ONE_CONFIG_SOURCE, DeepSpeedJobSpec
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Finding
@@ -62,6 +63,7 @@ class ObjectMeta(ApiModel):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: QueueLabels = Field(default={})
+    annotations: OperatorAnnotations = Field(default={})
 
 
 class DeepSpeedJob(ApiModel):
@@ -95,6 +97,12 @@ class DeepSpeedJob(ApiModel):
     def prebuilt_workload(self) -> str | None:
         """The Workload that somebody else has made for the job; None where the operator makes it."""
         return self.metadata.labels.get(LABEL_PREBUILT) or None
+
+    @property
+    def ended_run(self) -> EndedRun | None:
+        """The run that has ended, as the job's annotation says, which a backup keeps; None: it says none."""
+        text = self.metadata.annotations.get(ANNOTATION_ENDED_RUN)
+        return EndedRun.of(text) if text is not None else None
 
     def without_excess(self, excess: Iterable[Finding]) -> Self:
         """Return the job as one that was read without what is too large."""

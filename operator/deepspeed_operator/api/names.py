@@ -27,6 +27,7 @@ LABEL_INDEX: Final = f"{GROUP}/index"
 LABEL_REPLACEMENT: Final = f"{GROUP}/replacement"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-digest"
 ANNOTATION_CONTENT: Final = f"{GROUP}/content-digest"  # of a Workload
+ANNOTATION_ENDED_RUN: Final = f"{GROUP}/ended-run"  # of a DeepSpeedJob
 
 JOB_DIRECTORY: Final = "/etc/deepspeed-operator"
 FILES_DIRECTORY: Final = "/etc/deepspeed-operator-files"

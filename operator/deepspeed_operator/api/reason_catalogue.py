@@ -170,6 +170,13 @@ _READY: Final = {
         "All ranks of all pods ended with 0.",
         "{again}.",
     ),
+    Reason.RESTORED: Entry(
+        None,
+        "The job was restored from a backup without its status, or made from the YAML of a finished job of its name: "
+        "its annotation `deepspeed-operator.dev/ended-run` says that the run which `spec.runId` asks for has ended. "
+        "The job is Complete or Failed, as that run was, and nothing is created.",
+        "{again}; or remove the annotation. docs/operate.md",
+    ),
 }
 _MEMORY_FIT: Final = {
     Reason.FITS: Entry(

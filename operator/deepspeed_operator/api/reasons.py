@@ -46,6 +46,7 @@ class Reason(StrEnum):
     RUNNING = "Running"
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
+    RESTORED = "Restored"
 
     RANK_FAILED = "RankFailed"
     RANK_LEFT = "RankLeft"

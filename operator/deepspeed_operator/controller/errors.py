@@ -54,6 +54,11 @@ class ApiError(Exception):
         return self.status in {0, 429} or self.status >= 500
 
     @property
+    def lacks_right(self) -> bool:
+        """Whether it is the operator that may not do this, whatever the object says."""
+        return self.status == 403 and " cannot " in self.message
+
+    @property
     def quota(self) -> bool:
         """Whether a quota is used up for now: not the object's fault."""
         return self.status == 403 and "exceeded quota" in self.message

@@ -25,6 +25,7 @@ from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.creation import JobChangedError, PodCreation
 from deepspeed_operator.controller.deletion import delete_pods
+from deepspeed_operator.controller.ended_runs import EndedRuns
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.fairness import Pace
@@ -55,6 +56,7 @@ from deepspeed_operator.reconcile.actions import (
     EnsureToken,
     GiveBack,
     JobEvent,
+    MarkEndedRun,
     Outcome,
     PatchWorkload,
 )
@@ -87,6 +89,7 @@ class Executor:
     installation: Installation
     tokens: Tokens
     workloads: Workloads
+    ended_runs: EndedRuns
     _memories: dict[Key, JobMemory] = field(default_factory=dict[Key, JobMemory])
     _pace: Pace = field(default_factory=Pace)
     _pruned_noted: bool = False
@@ -285,6 +288,8 @@ class Executor:
                     await remove_config_map(self.client, job, name)
                 await remove_names(self.client, job, service, slices)
                 memory.facts = replace(memory.facts, oldest_config_map=attempt + 1, childless=attempt)
+            case MarkEndedRun(text):
+                await self.ended_runs.mark(job, text)
             case _:
                 raise TypeError(f"not an action to do one by one: {action}")
 

@@ -11,6 +11,7 @@ from deepspeed_operator.controller.cache import JobCache, PodCache, WorkloadCach
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.connection import Connection
 from deepspeed_operator.controller.creation import PodCreation
+from deepspeed_operator.controller.ended_runs import EndedRuns
 from deepspeed_operator.controller.events import EventRecorder
 from deepspeed_operator.controller.executor import Executor
 from deepspeed_operator.controller.health import Health
@@ -84,10 +85,11 @@ class Replica:
             tokens=self._tokens,
             workloads=workloads,
         )
+        reader = JobReader(self.client, jobs, Bodies(marker))
         self._executor = Executor(
             client=self.client,
             jobs=jobs,
-            reader=JobReader(self.client, jobs, Bodies(marker)),
+            reader=reader,
             pods=pods,
             queue=self._queue,
             events=self._events,
@@ -101,6 +103,7 @@ class Replica:
             installation=installation,
             tokens=self._tokens,
             workloads=workloads,
+            ended_runs=EndedRuns(self.client, reader.take),
         )
 
     async def prepare(self) -> None:

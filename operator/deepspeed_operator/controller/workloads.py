@@ -130,7 +130,7 @@ class Workloads:
                 return None, None if error.details.get("name") else _ABSENT
             if error.namespace_terminating or error.status in {409, 429}:
                 raise
-            if error.status == 403 and " cannot " in error.message:
+            if error.lacks_right:
                 return None, f"{error.message}: set kueue.enabled in the operator's chart, or ask who may"
             if error.refusal and error.status != 500:
                 return None, f"it is refused, do as these words say, or ask the administrator: {error.message}"

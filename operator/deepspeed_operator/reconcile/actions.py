@@ -298,8 +298,16 @@ class DeleteWorkload:
     uid: str
 
 
+@dataclass(frozen=True, slots=True)
+class MarkEndedRun:
+    """Let the annotation of exactly this version of the job have this text; None takes it away."""
+
+    text: str | None
+
+
 OfQueue = CreateWorkload | PatchWorkload | DeleteWorkload
-Action = Ensure | EnsureToken | CreatePods | GiveBack | DeletePod | DeleteConfigMaps | DeleteChildren | OfQueue
+OfChildren = Ensure | EnsureToken | CreatePods | GiveBack | DeletePod | DeleteConfigMaps | DeleteChildren
+Action = OfChildren | OfQueue | MarkEndedRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from deepspeed_operator.reconcile.phases.evicting import stop_evicted
 from deepspeed_operator.reconcile.phases.lost_nodes import lost_pods
 from deepspeed_operator.reconcile.phases.queued import wait_in_queue
 from deepspeed_operator.reconcile.phases.quota import with_queue
+from deepspeed_operator.reconcile.phases.restored import keep_restored, restored_run, with_end_marked
 from deepspeed_operator.reconcile.phases.running import continue_attempt
 from deepspeed_operator.reconcile.phases.suspending import suspend_attempt
 from deepspeed_operator.reconcile.report.grace import report_grace
@@ -40,10 +41,13 @@ def _decide(observed: Observed, installation: Installation) -> Outcome:
         return Outcome(status)
     if observed.facts.aside is not None:
         return set_aside(observed, observed.facts.aside)
+    restored = restored_run(observed)
+    if restored is not None:
+        return keep_restored(observed, restored)
     if status.run is None:
         begun = begin_run(observed, installation)
         return begun if isinstance(begun, Outcome) else refused(observed, begun)
-    return report_grace(observed, _about_run(observed, installation))
+    return with_end_marked(observed, report_grace(observed, _about_run(observed, installation)))
 
 
 def _about_run(observed: Observed, installation: Installation) -> Outcome:

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from deepspeed_operator.api.attempt_status import AttemptStatus
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.names import pod_name
+from deepspeed_operator.api.names import ANNOTATION_ENDED_RUN, pod_name
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Condition, ConditionType, Run, State
 from deepspeed_operator.job.accelerators import NVIDIA_GPU
@@ -35,6 +35,7 @@ from deepspeed_operator.reconcile.actions import (
     GiveBack,
     JobEvent,
     JudgeRun,
+    MarkEndedRun,
     Outcome,
     PatchWorkload,
     Question,
@@ -284,7 +285,7 @@ class Simulation:
             case _:
                 raise TypeError(f"nobody answers {question}")
 
-    def _do(self, action: Action) -> None:  # noqa: PLR0912 -- one branch an action
+    def _do(self, action: Action) -> None:  # noqa: PLR0912, PLR0915 -- one branch an action
         match action:
             case Ensure(manifest, doubted):
                 key = (manifest["kind"], manifest["metadata"]["name"])
@@ -339,6 +340,11 @@ class Simulation:
                 self.ensured.clear()
                 self.config_maps = {name: data for name, data in self.config_maps.items() if name not in config_maps}
                 self.facts = replace(self.facts, oldest_config_map=attempt + 1, childless=attempt)
+            case MarkEndedRun(text):
+                annotations = {ANNOTATION_ENDED_RUN: text} if text is not None else {}
+                metadata = self.job.metadata.model_copy(update={"annotations": annotations})
+                self.job = self.job.model_copy(update={"metadata": metadata})
+                self.writes.append("annotation")
 
     def _at_the_queue(self, action: CreateWorkload | PatchWorkload | DeleteWorkload) -> None:
         if self.queue_refuses is not None and not isinstance(action, DeleteWorkload):

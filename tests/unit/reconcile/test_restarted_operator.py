@@ -99,6 +99,7 @@ def result(simulation: Simulation) -> dict[str, object]:
     status = simulation.job.status
     return {
         "status": status.model_dump(include={"state", "restarts", "failure"}),
+        "annotation": (ended.run_id, ended.outcome) if (ended := simulation.job.ended_run) is not None else None,
         "run": simulation.run.model_dump(include={"restarts", "repeated"}),
         "attempts": [(each.number, each.outcome, each.reason, each.pod, each.rounds) for each in status.attempts],
         "pods": sorted(pod.name for pod in simulation.pods.values() if pod.deleted_at is None),
