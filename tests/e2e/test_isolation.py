@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from deepspeed_operator.api.names import ANNOTATION_ENDED_RUN
 from dev.cluster.cluster import Cluster
 from dev.cluster.processes import CommandError
 from tests.e2e.installation import NAME, NAMESPACE, Operator, now
@@ -112,6 +113,39 @@ def test_the_operators_account_makes_of_each_kind_what_jobs_need(
     found = refusal(cluster, "create", "--dry-run=server", "-n", namespace, "-f", "-", stdin=json.dumps(manifest))
     admitted = not found or "already exists" in found  # which is judged last
     assert words in found if words else admitted, found
+
+
+@pytest.mark.parametrize(
+    ("patch", "refused"),
+    [
+        ({"metadata": {"annotations": {ANNOTATION_ENDED_RUN: "any"}}}, False),
+        ({"metadata": {"annotations": {ANNOTATION_ENDED_RUN: None}}}, False),
+        ({"metadata": {"annotations": {"theirs": "changed"}}}, True),
+        ({"metadata": {"annotations": {"theirs": None, ANNOTATION_ENDED_RUN: "any"}}}, True),
+        ({"metadata": {"annotations": {"another": "any"}}}, True),
+        ({"metadata": {"labels": {"theirs": "changed"}}}, True),
+        ({"metadata": {"finalizers": ["tests.dev/hold"]}}, True),
+        ({"metadata": {"ownerReferences": [{**OWNER, "apiVersion": "v1", "kind": "ConfigMap"}]}}, True),
+        ({"spec": {"suspend": False}}, True),
+        ({"spec": {"template": {"spec": {"hostNetwork": True}}}}, True),
+    ],
+)
+def test_the_operators_account_writes_of_a_job_one_annotation_only(
+    cluster: Cluster, owned: Namespace, patch: Json, refused: bool
+) -> None:
+    command = ("patch", "--dry-run=server", "--type=merge", "-n", owned.name, "deepspeedjob", "theirs")
+    found = refusal(cluster, *command, "-p", json.dumps(patch))
+    assert ("operator writes the annotation" in found) if refused else found == "", found
+
+
+@pytest.fixture(scope="module")
+def owned(make_namespace: Callable[..., Namespace], operator: Operator) -> Namespace:
+    """A namespace with a suspended job that has an annotation and a label of somebody else's."""
+    namespace = make_namespace("owned")
+    job = ranks("theirs", "registry.local/none:1", suspend=True)
+    theirs = {"labels": {"theirs": "kept"}, "annotations": {"theirs": "kept", ANNOTATION_ENDED_RUN: "of before"}}
+    namespace.apply({**job, "metadata": {**job["metadata"], **theirs}})
+    return namespace
 
 
 @pytest.mark.disrupts

@@ -61,9 +61,11 @@ labels:
 
 {{/* What the operator may do in a namespace with DeepSpeedJobs. Secrets of jobs' attempts are made and deleted, and never read. */}}
 {{- define "operator.rules" -}}
+# patch: for the annotation that says which run has ended. RBAC cannot narrow it to that, the admission policy does. Without
+# the policy an account that may create pods gains little by it.
 - apiGroups: [deepspeed-operator.dev]
   resources: [deepspeedjobs]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, patch]
 - apiGroups: [deepspeed-operator.dev]
   resources: [deepspeedjobs/status]
   verbs: [update]
