@@ -166,6 +166,7 @@ def run(given: argparse.Namespace, drawn: random.Random, jobs: Jobs, proxy: Prox
 
     replica.eventually(all_ended, 1200, every=1)
     seconds = time.monotonic() - began
+    time.sleep(1)  # the annotation of a run that has ended is written after its status
     before = len(proxy.writes())
     time.sleep(given.quiet)
     later, found = len(proxy.writes()) - before, by_name(jobs)
