@@ -91,6 +91,7 @@ class Reports:
         self.group: str | None = None
         self.imports: Any = None
         self.recorder: Any = None
+        self.module: Any = None
 
     def write(self, **facts: Any) -> None:
         if self.written < REPORTED:
@@ -144,14 +145,20 @@ class Reports:
         del sys.modules["dso_imports"]  # the program finds no module of ours
         sys.meta_path.insert(0, self.imports)
 
+    def progresshook(self) -> Any:
+        if self.module is None:
+            util: Any = importlib.import_module("importlib.util")
+            spec = util.spec_from_file_location("dso_progresshook", os.path.join(HERE, "dso_progresshook.py"))
+            module = util.module_from_spec(spec)  # the program finds no module of ours
+            spec.loader.exec_module(module)
+            self.module = module
+        return self.module
+
     def record(self, engine: Any) -> None:
         """Have each step of it seen by the agent, where that has made a directory for it."""
         if trains(engine):
             if self.recorder is None:
-                util: Any = importlib.import_module("importlib.util")
-                spec = util.spec_from_file_location("dso_progresshook", os.path.join(HERE, "dso_progresshook.py"))
-                module = util.module_from_spec(spec)  # the program finds no module of ours
-                spec.loader.exec_module(module)
+                module = self.progresshook()
                 rank = os.environ["RANK"] if self.launched else importlib.import_module("torch.distributed").get_rank()
                 self.recorder = module.Recorder(f"{module.PLACE}/{os.path.basename(HERE)}", int(rank))
             self.recorder.watch(engine)
@@ -161,14 +168,16 @@ class Reports:
         if not trains(engine):
             return
         take = engine._take_model_step
+        loads = answer(lambda engine: self.progresshook().Loads(engine), engine)
 
         def stepped(*arguments: Any, **named: Any) -> Any:
             result = take(*arguments, **named)
             if engine.__dict__.get("_take_model_step") is stepped:
                 del engine.__dict__["_take_model_step"]
+            start = answer(loads.start, self.group) if loads else None
             if not self.stepped:
                 self.stepped = True
-                guarded(lambda: self.write(stepped=True))
+                guarded(lambda: self.write(stepped=True, start=start))
                 if self.imports is not None:
                     guarded(self.imports.write)
             return result
@@ -177,13 +186,13 @@ class Reports:
 
 
 def first_of(c10d: Any) -> str | None:
-    """Name the group after the first of its processes to come here; None where that is one of another pod.
+    """The group's name, which the first of its processes to come here gives it: the same on all of its ranks.
 
     Nobody waits for it: a group of which some ranks have no hook is named, too.
     """
     store = c10d.PrefixStore("deepspeed-operator", c10d._get_default_store())
-    first: str = store.compare_set("first", "", f"{HERE}/{os.getpid()}/{os.urandom(8).hex()}").decode()
-    return first if first.startswith(f"{HERE}/") else None
+    first: str = store.compare_set("first", "", os.urandom(8).hex()).decode()
+    return first
 
 
 def trains(engine: Any) -> bool:

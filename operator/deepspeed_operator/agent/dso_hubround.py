@@ -6,6 +6,7 @@ from typing import Any, Callable
 
 from dso_late import waited_for
 from dso_launch import Cause, LaunchDocument
+from dso_starts import Starts
 from dso_symptom import TIMEOUTS, settle_seconds, symptom
 from dso_transport import summary, those_on
 from dso_world import RanksWorld
@@ -34,6 +35,7 @@ class HubRound:
         self.left: Cause | None = None  # the first rank that ended with 0
         self.transports: dict[int, dict[str, Any]] = {}
         self.world = RanksWorld(launch)
+        self.starts = Starts()
 
     @property
     def opened(self) -> bool:
@@ -62,6 +64,7 @@ class HubRound:
             self._take_transport(index, body["transport"])
         if body["world"]:
             self.world.take(index, body["world"])
+            self._take_starts(body["world"], f"pod {body['pod']} on node {body['node']}")
         if not body["cause"] or self.cause:
             return
         self.failed_at = now if self.failed_at is None else self.failed_at
@@ -100,6 +103,16 @@ class HubRound:
 
     def conclude(self, cause: Cause) -> None:
         self.cause = {**cause, "round": self.number, "signature": self.name_peers(cause["signature"])[:300]}
+
+    def world_summary(self, over: bool) -> dict[str, Any]:
+        """The gang's world, as RanksWorld.summary has it, and where its ranks began apart."""
+        return {**self.world.summary(over), "starts": self.starts.words[:300] or None}
+
+    def _take_starts(self, report: Any, place: str) -> None:
+        self.starts.take(report, place)
+        # Where the head decides, what another pod trains may be its own affair.
+        if self.starts.wrong and self.opened and not (self.cause or self.launch.head_decides):
+            self.conclude(self.launch.cause("ResumeMismatch", self.starts.wrong))
 
     def transport(self, over: bool, note: str) -> dict[str, Any]:
         """How the gang's ranks are connected: dso_transport.summary."""

@@ -211,7 +211,7 @@ class Pod:
             "transport": self.transport(),
             "measured": self.round.hook.measured(),
             "stuck": self.stuck,
-            "world": hub.round.world.summary(over=self.phase == "Finished") if hub else None,
+            "world": hub.round.world_summary(over=self.phase == "Finished") if hub else None,
             "checkpoint": self.checkpoints.summary() if self.checkpoints else None,
         }
 
@@ -261,10 +261,10 @@ class Pod:
             "checkpoint": self.checkpoints.summary() if self.checkpoints else None,
         }
         more.update({name: said for name, said in known.items() if said})
-        world = self.hub.round.world.summary(over=cause is None) if self.hub else None
+        world = self.hub.round.world_summary(over=cause is None) if self.hub else None
         if self.killed_after is not None:
             more["killedAfterSeconds"] = int(self.killed_after)
-        if world and (world["note"] or world["engines"]):
+        if world and any(world.values()):
             more["world"] = {**world, "engines": world["engines"][:2]}
         if cause:
             write_message(message({**cause, **more}, self.round.tail()))

@@ -1,4 +1,4 @@
-"""Tells the agent of each optimizer step that a rank makes, and of what the rank does between two of them.
+"""Tells the agent of each optimizer step that a rank makes, of what it does between two of them, and what it loads.
 
 The hook in the ranks loads it with DeepSpeed's first engine that trains. A rank has a page of shared memory, which the
 agent reads as it likes, also while the rank hangs: no call is made for a step, and no rank waits for anybody.
@@ -74,6 +74,48 @@ def computes_alone(engine: Any) -> bool:
         and sequence == 1
         and engine.device.type in ("cpu", "cuda")
     )
+
+
+class Loads:
+    """Which checkpoint an engine has loaded before its first step, and who trains the same parameters with it."""
+
+    def __init__(self, engine: Any) -> None:
+        functools: Any = importlib.import_module("functools")
+        self.engine: Any = engine
+        self.called, self.path, self.step = False, "", int(engine.global_steps)
+        original = engine.load_checkpoint
+
+        def load(*arguments: Any, **named: Any) -> Any:
+            result = original(*arguments, **named)
+            try:
+                self.called, self.step = True, int(engine.global_steps)
+                self.path = os.path.dirname(os.path.abspath(result[0])) if result[0] else self.path
+            except Exception:
+                self.path = ""  # another DeepSpeed, which does not tell
+            return result
+
+        engine.load_checkpoint = self.wrapper = functools.wraps(original)(load)
+
+    def start(self, group: Any) -> Any:
+        """At the first step, after which the engine is let go; None where ranks cannot be told apart by their peers."""
+        engine: Any = self.engine
+        self.engine = None
+        if engine is None:
+            return None  # this one is not its first
+        own: Any = engine.__dict__
+        if own.get("load_checkpoint") is self.wrapper:
+            del own["load_checkpoint"]
+        dist: Any = importlib.import_module("torch.distributed")
+        if "grid" in own:  # the stages of a pipeline, which all ranks are part of
+            peers = range(dist.get_world_size())
+        elif engine.seq_data_parallel_group is not None:
+            peers = dist.get_process_group_ranks(engine.seq_data_parallel_group)
+        else:
+            peers = ()
+        if not (group and peers):
+            return None
+        name = f"{group} {min(peers)} {len(peers)}"
+        return {"rank": dist.get_rank(), "peers": name, "loads": self.called, "path": self.path, "step": self.step}
 
 
 class Recorder:

@@ -20,6 +20,7 @@ from dso_progressinput import CallbackService, ProgressInput
 from dso_progressranks import RankRecords
 from dso_ranks import ProcessSpec, specs
 from dso_shm import SharedMemory
+from dso_starts import starts_of
 from dso_steps import Steps
 from dso_symptom import settle_seconds, symptom
 from dso_transport import ReportSource, TransportWatch
@@ -138,7 +139,7 @@ class Round:
         reports = self.hook.reports()
         if reports is None:
             return None
-        pod = of_pod(reports)
+        pod: dict[str, Any] = {**of_pod(reports), "starts": starts_of(reports)}
         if any(report.get("stepped") is True for report in reports):
             self.reported = True
         elif any(engine.get("optimizer") for engine in pod["engines"]):

@@ -127,6 +127,14 @@ FAILED: Final[dict[Reason, Entry]] = {
         "Remove a variable that is set already; let launcher Ranks or DeepSpeed start the ranks, or start them with "
         "NNODES, NODE_RANK, NPROC_PER_NODE, MASTER_ADDR and MASTER_PORT; {again}.",
     ),
+    Reason.RESUME_MISMATCH: Entry(
+        Category.USER,
+        "Ranks that train together loaded checkpoints of different steps, or some found one and others none: DeepSpeed "
+        "does not compare them, and would train on with parameters of several steps. The message names the ranks, pods "
+        "and checkpoints. Where it may be meant, it is a finding and an event, and the run goes on.",
+        "Let all ranks load one tag from one directory, on a volume that all pods share and not on a node's own disk: "
+        "$(RESUME_FROM) in spec.training.args names it; {again}.",
+    ),
     Reason.HOST_NOT_RESOLVED: Entry(
         Category.INFRASTRUCTURE,
         "The name of rank 0's pod did not resolve within the startup deadline.",

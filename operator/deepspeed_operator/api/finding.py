@@ -202,6 +202,7 @@ class Code(StrEnum):
     VERSION_DIFFERS = "version-differs"
     WORLD_MISMATCH = "world-mismatch"
     WORLD_UNSEEN = "world-unseen"
+    RESUME_MISMATCH = "resume-mismatch"
     TRANSPORT_MISMATCH = "transport-mismatch"
     ENGINE_DIFFERS = "engine-differs"
     SECTION_REPLACED = "section-replaced"

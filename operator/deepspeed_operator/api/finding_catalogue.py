@@ -202,6 +202,7 @@ MEANINGS: Final[dict[str, dict[Code, str]]] = {
         Code.VERSION_DIFFERS: "The image has another DeepSpeed than the job declares.",
         Code.WORLD_MISMATCH: "The ranks' world is not the job's.",
         Code.WORLD_UNSEEN: "Nothing has shown which world the ranks formed.",
+        Code.RESUME_MISMATCH: "Ranks that train together did not begin from one checkpoint.",
         Code.TRANSPORT_MISMATCH: "NCCL does not use the fabric that the profile, or a variable, asks for.",
         Code.ENGINE_DIFFERS: "DeepSpeed's engine is another than the configuration says.",
         Code.SECTION_REPLACED: "The script passes an optimizer or scheduler of its own in place of the section's.",

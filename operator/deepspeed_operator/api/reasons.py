@@ -67,6 +67,7 @@ class Reason(StrEnum):
     PYTHON_NOT_FOUND = "PythonNotFound"
     POD_CHECK_FAILED = "PodCheckFailed"
     WORLD_MISMATCH = "WorldMismatch"
+    RESUME_MISMATCH = "ResumeMismatch"
     HOST_NOT_RESOLVED = "HostNotResolved"
     PEERS_MISSING = "PeersMissing"
     PEER_LOST = "PeerLost"

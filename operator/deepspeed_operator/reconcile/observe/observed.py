@@ -131,10 +131,13 @@ class HalfGangs:
 
 @dataclass(frozen=True, slots=True)
 class WorldReport:
-    """What is wrong with the world that the ranks formed, or was not seen of it; the engines that DeepSpeed made."""
+    """What is wrong with the world that the ranks formed, or was not seen of it; the engines that DeepSpeed made; and
+    which ranks did not begin from one checkpoint, in words.
+    """
 
     note: str | None = None
     engines: tuple[Engine, ...] = ()
+    starts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def fail_run(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     Unanswered is raised as by end_attempt.
     """
     draft = _result(observed, gang, observed.now, explained(observed, failure))
-    if failure.reason in {Reason.TRANSPORT_MISMATCH, Reason.WORLD_MISMATCH}:
+    if failure.reason in {Reason.TRANSPORT_MISMATCH, Reason.WORLD_MISMATCH, Reason.RESUME_MISMATCH}:
         draft.events.clear()  # they would say the same
     return report(observed, draft, check_at=observed.now)
 

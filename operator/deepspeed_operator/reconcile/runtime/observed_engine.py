@@ -1,4 +1,4 @@
-"""What the ranks' hook tells of their world and engine: in status, and as findings and one event where they differ."""
+"""What the hook in the ranks tells of world, engine and loads: in status, findings and an event where they differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -21,7 +21,7 @@ from deepspeed_operator.reconcile.runtime.observed_transport import last_words
 
 _LAUNCHER: Final = "spec.training.launcher"
 # What an attempt's ranks tell.
-WORLD: Final = frozenset({Code.WORLD_MISMATCH, Code.WORLD_UNSEEN})
+WORLD: Final = frozenset({Code.WORLD_MISMATCH, Code.WORLD_UNSEEN, Code.RESUME_MISMATCH})
 ENGINE: Final = frozenset({Code.ENGINE_DIFFERS, Code.SECTION_REPLACED})
 _UNSEEN: Final = "world not asserted: "
 _MOST_ENGINES: Final = 4
@@ -35,8 +35,8 @@ def world_of_agent(said: Any) -> WorldReport:
             engines.append(Engine.model_validate(each))
         except ValidationError:
             continue
-    note = told.get("note")
-    return WorldReport(note if isinstance(note, str) else None, tuple(engines))
+    note, starts = (each if isinstance(each, str) else None for each in (told.get("note"), told.get("starts")))
+    return WorldReport(note, tuple(engines), starts)
 
 
 def report_engine(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
@@ -48,10 +48,14 @@ def report_engine(observed: Observed, gang: Gang, draft: StatusDraft) -> None:
     if report is None:
         return
     world = [world_finding(report.note)] if report.note is not None else []
-    draft.findings.replace(WORLD, *world)
+    starts = [starts_finding(report.starts)] if report.starts is not None else []
+    draft.findings.replace(WORLD, *world, *starts)
     for each in world:
         if not (draft.findings.knew(each) or each.code == Code.WORLD_UNSEEN):
             draft.events.append(JobEvent("Warning", Reason.WORLD_MISMATCH, f"{each}"))
+    for each in starts:
+        if not draft.findings.had(Code.RESUME_MISMATCH):  # more ranks may have told of theirs since
+            draft.events.append(JobEvent("Warning", Reason.RESUME_MISMATCH, f"{each}"))
     if _is_news(observed, gang):
         found = _of_run(observed, report)
         draft.findings.replace(ENGINE, *found)
@@ -69,6 +73,15 @@ def world_finding(note: str) -> Finding:
         "a run that ends so has failed with reason WorldMismatch."
     )
     return warning(_LAUNCHER, Code.WORLD_MISMATCH, note, fix)
+
+
+def starts_finding(words: str) -> Finding:
+    """Return the warning about ranks that did not begin from one checkpoint."""
+    fix = (
+        "Let all ranks load one tag from one directory on a volume that all pods share, such as $(RESUME_FROM); where "
+        "the program gives ranks their parameters in another way, nothing is wrong."
+    )
+    return warning("spec.training", Code.RESUME_MISMATCH, words, fix)
 
 
 def training_engine(engines: Sequence[Engine]) -> Engine | None:

@@ -175,6 +175,48 @@ def test_a_run_of_another_world_is_failed_with_what_to_do() -> None:
     assert len(events(simulation, "WorldMismatch")) == 1
 
 
+STARTS = (
+    "the ranks did not begin from one checkpoint: rank 0 (pod pretrain-1-0 on node a) loaded ck/global_step20 (step "
+    "20); rank 1 (pod pretrain-1-1 on node b) did not load one"
+)
+
+
+def starts(simulation: Simulation) -> list[str]:
+    return [each.message for each in simulation.job.status.findings if each.code == "resume-mismatch"]
+
+
+def test_ranks_that_did_not_begin_from_one_checkpoint_are_told_once() -> None:
+    simulation = told(AS_ACCEPTED)
+    for words in (STARTS, STARTS.replace("rank 1", "ranks 1, 2")):
+        world = world_of_agent({"note": None, "engines": [AS_ACCEPTED], "starts": words})
+        simulation.agent = AgentReport(1, simulation.now, world=world)
+        simulation.wait(30)
+        simulation.settle()
+        assert starts(simulation) == [words]
+    (event,) = events(simulation, "ResumeMismatch")
+    assert "$(RESUME_FROM)" in event
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    simulation.agent = None
+    simulation.edit(suspend=False)
+    simulation.settle()
+    assert starts(simulation) == []
+
+
+def test_a_run_whose_ranks_certainly_train_apart_is_failed_with_what_to_do() -> None:
+    world: dict[str, Any] = {"note": None, "engines": [], "starts": STARTS}
+    words: dict[str, Any] = {"reason": "ResumeMismatch", "signature": STARTS, "world": world}
+    simulation = ended(words, words)
+    status = simulation.job.status
+    assert (status.state, starts(simulation)) == (State.FAILED, [STARTS])
+    assert status.failure is not None
+    assert status.failure.reason == "ResumeMismatch"
+    assert "one directory" in next(each.message for each in status.conditions if each.type == "Failed")
+    assert len(events(simulation, "ResumeMismatch")) == 1, "the failure's, which says the same as the finding"
+
+
 def test_the_next_attempt_begins_without_what_the_last_one_told() -> None:
     simulation = told({**AS_ACCEPTED, "stage": 0}, note=ALONE)
     simulation.edit(suspend=True)
