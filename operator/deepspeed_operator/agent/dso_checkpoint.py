@@ -53,6 +53,7 @@ class Checkpoints(threading.Thread):
         self.before: Checkpoint | None = None  # the newest when the latest round began
         self.repaired: dict[str, Any] | None = None  # what was done to `latest` last
         self.begun: dict[str, float] = {}  # when saving began, by directory
+        self.first_saves: tuple[str, ...] = ()  # the directories of the save that has shown where the round saves
         # Looks by their numbers: the latest that was asked for and that is done, and of those asked for the latest that
         # mends `latest`, and that finds what a round begins with.
         self.asked = self.answered = self.mends = self.begins = 0
@@ -113,6 +114,7 @@ class Checkpoints(threading.Thread):
 
     def settle(self) -> None:
         """Before a round, when no rank writes any more: mend `latest`, and see what the ranks can go on from."""
+        self.first_saves = ()
         self.ends = 0  # nobody has told those of this round to end
         if self.visible:
             self.root = os.path.abspath(str(self.root))
@@ -131,20 +133,23 @@ class Checkpoints(threading.Thread):
             return
         for match in _SAVING.finditer(text):
             directory = os.path.abspath(os.fsdecode(match[1]))
-            above = os.path.dirname(directory)
-            for each in (directory, above):
-                self.begun.setdefault(each, time.time())
-            for each in list(self.begun)[: -2 * _BEGUN_KEPT]:
-                del self.begun[each]
-            if self.launch.checkpoint_declared:
-                continue
-            of_framework = os.path.basename(directory) in _TAGS_OF_FRAMEWORKS
-            of_framework = of_framework or _OF_A_FRAMEWORK.fullmatch(os.path.basename(above)) is not None
-            root = os.path.dirname(above) if of_framework else above
-            if root != self.root:
-                self.root = root
-                self.begins = self.asked + 1  # what is complete there now was so before
-                self.look_again()
+            self.take_save(directory, self.begun.get(directory, time.time()))
+
+    def take_save(self, directory: str, begun: float) -> None:
+        """A save goes to this directory, which rank 0's hook tells, too: DeepSpeed may be silent."""
+        above = os.path.dirname(directory)
+        self.begun.update(dict.fromkeys((directory, above), begun))
+        for each in list(self.begun)[: -2 * _BEGUN_KEPT]:
+            del self.begun[each]
+        if self.launch.checkpoint_declared:
+            return
+        of_framework = os.path.basename(directory) in _TAGS_OF_FRAMEWORKS
+        of_framework = of_framework or _OF_A_FRAMEWORK.fullmatch(os.path.basename(above)) is not None
+        root = os.path.dirname(above) if of_framework else above
+        if root != self.root:
+            self.root, self.first_saves = root, (directory, above)
+            self.begins = self.asked + 1  # what is complete there now was so before
+            self.look_again()
 
     def run(self) -> None:
         while True:
@@ -157,7 +162,8 @@ class Checkpoints(threading.Thread):
                         self._mend(str(self.root))
                     self._look(str(self.root), again=answered < asked)
             if answered < self.begins <= asked:
-                self.before = self.newest
+                newest = self.newest
+                self.before = None if newest and newest.path in self.first_saves else newest
             if answered < self.ends <= asked:
                 self.at_the_end = self.newest
             self.answered = asked

@@ -73,13 +73,12 @@ class Pod:
     def _round(self) -> Round:
         """The round that the member reports of."""
         current = self.member.current
-        taps = [self.checkpoints.take] if self.checkpoints else []
         return Round(
             self.launch,
             current.number,
             self.printer,
             current.take_transport,
-            taps,
+            self.checkpoints,
             callback=self.callback,
             wall_time=self.hub.wall_time if self.hub else None,
         )

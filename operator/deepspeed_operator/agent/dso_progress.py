@@ -71,6 +71,7 @@ class Progress:
         self.bars = Bars()
         self.timed: tuple[float, ...] = ()  # seconds of rank 0's last steps, as it has measured them
         self.last_step: LastStep | None = None  # None before the first
+        self.save: tuple[str, float] | None = None  # dso_progressranks.RankProgress.save, of rank 0
         self.lock = threading.Lock()
 
     def take(self, source: str, facts: Mapping[str, Any], now: float) -> None:
@@ -105,6 +106,7 @@ class Progress:
         for statement in of_part(partial[-LONGEST:].rpartition(b"\r")[2]) if b"%|" in partial else ():
             self.take_line(statement, time.monotonic())
         first = next((each for each in self.ranks() if each.rank == 0), None)
+        self.save = first.save if first else None
         if first is None or first.at is None:
             self.last_step = self._told_step()
             return

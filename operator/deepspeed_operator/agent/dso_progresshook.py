@@ -24,7 +24,10 @@ WINDOW = 64  # the last steps, of each the seconds
 SPENT, SPENT_PLACE = "3d", HEAD_BYTES + 8 * WINDOW
 # Then: how many forward passes were timed, and what they took together, in seconds.
 PASSES, PASSES_PLACE = "qd", SPENT_PLACE + 24
-BYTES = PASSES_PLACE + 16
+# Last: when the newest save began (time.time), and where to: the length of the path, 0 for none yet, and the path.
+PATH_BYTES = 1024
+SAVE, SAVE_PLACE = f"dH{PATH_BYTES}s", PASSES_PLACE + 16
+BYTES = SAVE_PLACE + 8 + 2 + PATH_BYTES
 PHASES = ("Starting", "FirstStep", "Step", "Evaluation", "Saving")
 FIRST_STEP, STEP, EVALUATION, SAVING = range(1, 5)
 PLACE = "/dev/shm"  # memory: a full or slow disk keeps no rank from its next step
@@ -132,7 +135,7 @@ class Recorder:
         finally:
             os.close(file)
         self.head, self.second, self.spent = struct.Struct(HEAD), struct.Struct("d"), struct.Struct(SPENT)
-        self.passes = struct.Struct(PASSES)
+        self.passes, self.save = struct.Struct(PASSES), struct.Struct(SAVE)
         self.stopwatch: Any = None  # None: its passes are not timed
         self.engine: Callable[[], Any] = lambda: None
         self.ours: list[Any] = []
@@ -229,6 +232,8 @@ class Recorder:
             def spent(*arguments: Any, **named: Any) -> Any:
                 before = self.phase
                 self.enter(phase)
+                if original.__name__ == "save_checkpoint":
+                    self.note_save(*arguments, **named)
                 try:
                     return original(*arguments, **named)
                 finally:
@@ -237,6 +242,16 @@ class Recorder:
             return spent
 
         return wrapper
+
+    def note_save(self, engine: Any, save_dir: Any = None, tag: Any = None, *_: Any, **__: Any) -> None:
+        try:
+            name = f"global_step{engine.global_steps}" if tag is None else str(tag)
+            path = os.fsencode(os.path.abspath(os.path.join(save_dir, name)))
+            self.save.pack_into(self.memory, SAVE_PLACE, 0.0, 0, b"")
+            if len(path) <= PATH_BYTES:
+                self.save.pack_into(self.memory, SAVE_PLACE, time.time(), len(path), path)
+        except Exception:
+            return  # it is not saved to a directory, or by another DeepSpeed
 
     def enter(self, phase: int) -> None:
         now = time.monotonic()

@@ -21,12 +21,14 @@ from dso_progresshook import (
     PASSES_PLACE,
     PHASES,
     PLACE,
+    SAVE,
+    SAVE_PLACE,
     SPENT,
     SPENT_PLACE,
     WINDOW,
 )
 
-_HEAD, _SPENT, _PASSES = struct.Struct(HEAD), struct.Struct(SPENT), struct.Struct(PASSES)
+_HEAD, _SPENT, _PASSES, _SAVE = map(struct.Struct, (HEAD, SPENT, PASSES, SAVE))
 
 
 class RankProgress:
@@ -36,11 +38,25 @@ class RankProgress:
     `seconds` are those of its last steps, at most 64, without the first and without those beside which it evaluated
     or saved. `rate` is the learning rate, None where it is not known; `samples` those of a step over all ranks.
     `first`: when its first step ended; `saving`: the seconds of all its saves, the last of which ended at `saved`.
+    `save`: the directory that the newest save goes to, and when that began by time.time(); None before the first.
     `passes` forward passes took `pass_seconds`, as far as they were timed.
     """
 
     __slots__ = (
-        *("at", "first", "pass_seconds", "passes", "phase", "rank", "rate", "samples", "saved", "saving", "seconds"),
+        *(
+            "at",
+            "first",
+            "pass_seconds",
+            "passes",
+            "phase",
+            "rank",
+            "rate",
+            "samples",
+            "save",
+            "saved",
+            "saving",
+            "seconds",
+        ),
         *("since", "step", "taken"),
     )
 
@@ -52,6 +68,8 @@ class RankProgress:
         self.at: float | None = at if self.taken else None
         self.rate: float | None = rate if math.isfinite(rate) else None
         self.passes, self.pass_seconds = _PASSES.unpack_from(record, PASSES_PLACE)
+        begun, length, path = _SAVE.unpack_from(record, SAVE_PLACE)
+        self.save: tuple[str, float] | None = (os.fsdecode(path[:length]), begun) if length else None
         self.seconds = struct.unpack_from(f"{min(timed, WINDOW)}d", record, HEAD_BYTES)
 
     def state(self, now: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable
 
 from dso_cause import ending
 from dso_endings import endings_of
@@ -27,6 +27,7 @@ from dso_transport import ReportSource, TransportWatch
 from dso_world import of_pod
 
 if TYPE_CHECKING:
+    from dso_checkpoint import Checkpoints
     from dso_walltime import WallTime
     from dso_warm import WarmInterpreters
 
@@ -44,16 +45,16 @@ class Round:
         number: int,
         printer: Printer,
         transport_changed: Callable[[dict[str, Any]], None],
-        taps: Sequence[Tap] = (),
+        checkpoints: Checkpoints | None,
         *,
         callback: CallbackService | None = None,
         wall_time: WallTime | None = None,
     ) -> None:
         self.launch, self.printer, self.wall_time = launch, printer, wall_time
+        self.checkpoints = checkpoints  # None but on rank 0
         self.number = number
         self.shared_memory = SharedMemory()
         self.steps = Steps()
-        self.taps = taps
         self.watch = TransportWatch(ReportSource(os.environ), transport_changed)
         self.hook = HookDirectory(launch)
         self.specs = specs(launch, self.number, self.watch.source.environment)
@@ -77,9 +78,11 @@ class Round:
         self.settles = 0.0
 
     def _processes(self) -> Processes:
-        # Rank 0, of which progress is told, is in the first pod.
-        progress = [self.progress.take_output] if self.launch.index == 0 else []
-        taps = [self.steps.take, self.watch.take, *progress, *self.taps]
+        taps: list[Tap] = [self.steps.take, self.watch.take]
+        if self.launch.index == 0:  # rank 0, of which progress is told, is in the first pod
+            taps.append(self.progress.take_output)
+        if self.checkpoints:
+            taps.append(self.checkpoints.take)
         return Processes(self.launch, Output(self.printer, taps))
 
     def resume_from(self, path: str) -> None:
@@ -163,6 +166,8 @@ class Round:
         """At all that tells of it, but for whole lines of output, which come by themselves."""
         self.progress_input.look(self.progress)
         self.progress.look(b"".join(child.stream.partial for child in self.processes.children[:1]))
+        if self.checkpoints and self.progress.save:
+            self.checkpoints.take_save(*self.progress.save)
         if self.wall_time:
             self.wall_time.look(self.number, self.progress.last_step)
 

@@ -23,7 +23,7 @@ class Checkpoint(ApiModel):
         description="Directory in which the program saves, such as that of --output_dir or of save_checkpoint(); all "
         "pods see the same one. $(NAME) is replaced by the container's variable NAME. What is on an object store "
         "(s3://…) is not looked at. Unset: taken from training.args (--output_dir, --save_dir, --checkpoint_dir, "
-        "--save and the like), else from DeepSpeed's output when it saves. Example: /data/checkpoints",
+        "--save and the like), else where DeepSpeed is seen to save. Example: /data/checkpoints",
     )
     repair_latest: bool = Field(
         default=True,
@@ -45,7 +45,8 @@ class CheckpointStatus(ApiModel):
     """The newest complete checkpoint of a run, as rank 0's agent sees it."""
 
     path: Annotated[str, legible(MAX_PATH)] = Field(
-        max_length=MAX_PATH, description="Directory in which the run saves, as spec, an argument or the output says it."
+        max_length=MAX_PATH,
+        description="Directory in which the run saves, as spec or an argument says it, or a save has shown.",
     )
     tag: Annotated[str, legible(MAX_TAG)] | None = Field(
         default=None,
@@ -57,7 +58,7 @@ class CheckpointStatus(ApiModel):
     time: Timestamp | None = Field(default=None, description="When its last file was written.")
     size_bytes: int | None = Field(default=None, ge=0, description="Bytes of its files.")
     seconds: int | None = Field(
-        default=None, ge=0, description="How long it took to save, where the output shows when that began."
+        default=None, ge=0, description="How long it took to save, where rank 0 was seen to begin."
     )
     message: Annotated[str, legible(MAX_REPAIR)] | None = Field(
         default=None,

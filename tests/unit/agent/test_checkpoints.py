@@ -153,6 +153,68 @@ def test_deepspeeds_output_tells_where_it_saves_and_when_it_began(tmp_path: Path
     assert known["seconds"] is not None
 
 
+# DeepSpeed as it saves when nothing below WARNING is logged: what the hook touches of it.
+DEEPSPEED = """
+import os, sys, time
+sys.path[:0] = {path!r}
+from pathlib import Path
+from tests.unit.agent.saved import tag, trainers
+class DeepSpeedEngine:
+    def __init__(self):
+        self.basic_optimizer = self
+        self.param_groups, self.global_steps = [{{"lr": 0.001}}], 40
+    def train_batch_size(self): return 8
+    def save_checkpoint(self, save_dir, tag=None, client_state={{}}):
+        time.sleep(1.2)
+        tag_of(Path(save_dir), self.global_steps, name=tag)
+    def _take_model_step(self, lr_kwargs=None): self.global_steps += 1
+tag_of = tag
+def initialize(): return DeepSpeedEngine(), None, None, None
+"""
+SAVING = """
+import os, sys, time
+import deepspeed
+from pathlib import Path
+engine, *_ = deepspeed.initialize()
+engine._take_model_step()
+root = {root!r}
+{saves}
+print("saved", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(
+    ("saves", "saved"),
+    [
+        ("engine.save_checkpoint(root)", "global_step41"),
+        ("engine.save_checkpoint(root, tag='last'); time.sleep(1.5); engine.save_checkpoint(root, 'last')", "last"),
+        (
+            "engine.save_checkpoint(f'{root}/checkpoint-41')\ndeepspeed.trainers(Path(root), 41)",
+            "checkpoint-41",
+        ),
+    ],
+    ids=["by its step", "over the same tag", "the Trainer's"],
+)
+def test_how_long_a_save_took_is_told_where_deepspeed_is_silent(
+    gang: Make, tmp_path: Path, saves: str, saved: str, declared: bool
+) -> None:
+    root = tmp_path / "checkpoints"
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users/deepspeed.py").write_text(DEEPSPEED.format(path=[str(Path(__file__).parents[3])]))
+    script = SAVING.format(root=str(root), saves=saves)
+    checkpoint = given(root if declared else None, declared=declared)
+    running = gang(script=script, slots=2, launch={"checkpoint": checkpoint}).start(PYTHONPATH=str(tmp_path / "users"))
+    running.wait_for(lambda: running.output.count("saved") == 2)
+
+    def known() -> dict[str, Any]:
+        return running.get("/state")[1]["checkpoint"] or {}
+
+    running.wait_for(lambda: known().get("tag") == saved and known()["seconds"] in (1, 2))
+    assert (known()["path"], known()["step"], known()["progressed"]) == (str(root), 41, True)
+
+
 def test_what_was_there_before_is_no_progress(tmp_path: Path) -> None:
     tag(tmp_path, 20, age=60)
     made, _ = settled(tmp_path)

@@ -21,7 +21,7 @@ def told(made: Any, now: float) -> dict[str, Any]:
 
 def rank(step: int, at: float, seconds: tuple[float, ...] = ()) -> Any:
     of_steps = {"step": step, "at": at, "seconds": seconds, "taken": 1, "first": at, "saving": 0.0, "saved": 0.0}
-    return SimpleNamespace(rank=0, rate=0.001, samples=8, **of_steps)
+    return SimpleNamespace(rank=0, rate=0.001, samples=8, save=None, **of_steps)
 
 
 @pytest.fixture
