@@ -61,7 +61,8 @@ class Scheduling(LoadScopeScheduling):
         return nodeid.partition("::")[0]
 
     def _is_beside(self, node: WorkerController) -> bool:
-        return node is list(self.registered_collections)[-1]
+        """Whether it is the last process that there was at first: one that takes another's place comes after it."""
+        return node is list(self.registered_collections)[self.numnodes - 1]
 
     def _reschedule(self, node: WorkerController) -> None:
         """End the process beside the cluster with its last file: what it computes comes last."""
@@ -102,6 +103,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return Scheduling(config, log, config.stash[_NOTES])
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController, error: object) -> None:
+    """What a lost process was to run comes after what the others wait with: its stage does not end."""
+    if error is not None:
+        (node.config.stash[_NOTES] / "lost").touch()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(BESIDE):
@@ -121,6 +129,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         else:
             for stage in range(stage_of(item.nodeid) or 0):
                 while not (notes / f"ended-{stage}").exists():
+                    assert not (notes / "lost").exists(), "another process of these tests has ended"
                     time.sleep(_LOOK_EVERY_SECONDS)
             alone = item.get_closest_marker("alone") is not None
             by_itself = alone or item.get_closest_marker("disrupts") is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deepspeed_operator.api.names import GROUP
+from deepspeed_operator.api.names import ANNOTATION_ENDED_RUN, GROUP
 from dev.cluster.cluster import Cluster
 from dev.cluster.processes import CommandError
 from tests.e2e.installation import NAME, NAMESPACE, Operator
@@ -29,11 +29,7 @@ RBAC = {"apiVersion": f"{GROUP_OF_RBAC}/v1"}
     ],
 )
 def test_nobody_runs_pods_through_the_operator_who_may_not_run_them(
-    cluster: Cluster,
-    make_namespace: Callable[..., Namespace],
-    rights: str,
-    account: str,
-    refusal: str,
+    make_namespace: Callable[..., Namespace], rights: str, account: str, refusal: str
 ) -> None:
     namespace = make_namespace("authors")
     rules: list[dict[str, Any]] = [{"apiGroups": [GROUP], "resources": ["deepspeedjobs"], "verbs": ["create", "get"]}]
@@ -42,6 +38,15 @@ def test_nobody_runs_pods_through_the_operator_who_may_not_run_them(
         kind, _, name = resource.partition("/")
         named = {"resourceNames": [name]} if name else {}
         rules.append({"apiGroups": [""], "resources": [kind], "verbs": verbs.split(","), **named})
+    grant(namespace, rules)
+    job = refused_job("a")
+    job["spec"]["template"] = {"spec": {"serviceAccountName": account}}
+    # The API server learns of new roles a little later.
+    told = refusal or "created"
+    eventually(lambda: told in by_author(namespace, "create", "-f", "-", stdin=json.dumps(job)), "the answer", 20)
+
+
+def grant(namespace: Namespace, rules: list[dict[str, Any]]) -> None:
     namespace.apply(
         {**RBAC, "kind": "Role", "metadata": {"name": "author"}, "rules": rules},
         {
@@ -50,18 +55,26 @@ def test_nobody_runs_pods_through_the_operator_who_may_not_run_them(
             "subjects": [{"apiGroup": GROUP_OF_RBAC, "kind": "User", "name": "author"}],
         },
     )  # fmt: skip
+
+
+def by_author(namespace: Namespace, *command: str, stdin: str | None = None) -> str:
+    """What the API server says to the author, without doing it."""
+    tried = ["--as=author", "--dry-run=server", f"--namespace={namespace.name}"]
+    try:
+        return namespace.cluster.kubectl(*command, *tried, stdin=stdin)
+    except CommandError as error:
+        return str(error)
+
+
+def test_a_restored_job_is_let_run_by_those_only_who_may_run_pods(make_namespace: Callable[..., Namespace]) -> None:
+    namespace = make_namespace("restorers")
+    grant(namespace, [{"apiGroups": [GROUP], "resources": ["deepspeedjobs"], "verbs": ["get", "patch"]}])
     job = refused_job("a")
-    job["spec"]["template"] = {"spec": {"serviceAccountName": account}}
-    create = ["create", "--as=author", "--dry-run=server", "-f", "-", f"--namespace={namespace.name}"]
-
-    def answer() -> str:
-        try:
-            return cluster.kubectl(*create, stdin=json.dumps(job))
-        except CommandError as error:
-            return str(error)
-
-    # The API server learns of new roles a little later.
-    eventually(lambda: (refusal or "created") in answer(), "the answer", 20)
+    job["metadata"]["annotations"] = {ANNOTATION_ENDED_RUN: "{}"}
+    namespace.apply(job)
+    eventually(lambda: "labeled" in by_author(namespace, "label", "dsj", "a", "team=a"), "who may write the job", 20)
+    told = by_author(namespace, "annotate", "dsj", "a", f"{ANNOTATION_ENDED_RUN}-")
+    assert "author may not create pods in namespace" in told
 
 
 @pytest.mark.parametrize(

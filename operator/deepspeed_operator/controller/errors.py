@@ -1,10 +1,14 @@
 """What the API server answers when it does not do what was asked."""
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from deepspeed_operator.controller.resources import Json
+
+# A tenant's webhook has words of its own.
+_OF_RBAC: Final = re.compile(r' cannot [a-z]+ resource "')
 
 
 class ApiError(Exception):
@@ -56,7 +60,7 @@ class ApiError(Exception):
     @property
     def lacks_right(self) -> bool:
         """Whether it is the operator that may not do this, whatever the object says."""
-        return self.status == 403 and " cannot " in self.message
+        return self.status == 403 and _OF_RBAC.search(self.message) is not None
 
     @property
     def quota(self) -> bool:

@@ -43,13 +43,14 @@ def keep_restored(observed: Observed, ended: EndedRun) -> Outcome:
 def with_end_marked(observed: Observed, outcome: Outcome) -> Outcome:
     """Return the outcome with what lets the job's annotation say what its status says.
 
-    That is written last: GPUs of pods that still run are freed before.
+    The end of a run is written last: GPUs of pods that still run are freed before.
     """
     name, run, known = observed.job.metadata.name, observed.run, observed.job.ended_run
     if run.completion_time is None:
-        # Its id is that of an earlier run, which has ended; restored, this one must begin again.
+        # Its id is that of an earlier run, which has ended; restored, this one must begin again. It goes first: pods
+        # may be refused for as long as a quota is used up.
         stale = known is not None and known.is_of(name, run.id)
-        return replace(outcome, actions=(*outcome.actions, MarkEndedRun(None))) if stale else outcome
+        return replace(outcome, actions=(MarkEndedRun(None), *outcome.actions)) if stale else outcome
     failure = observed.job.status.failure
     ended = EndedRun(
         job=name,
