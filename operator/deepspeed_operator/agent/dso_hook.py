@@ -171,10 +171,11 @@ class Reports:
         loads = answer(lambda engine: self.progresshook().Loads(engine), engine)
 
         def stepped(*arguments: Any, **named: Any) -> Any:
+            step = answer(lambda engine: int(engine.global_steps), engine)
             result = take(*arguments, **named)
             if engine.__dict__.get("_take_model_step") is stepped:
                 del engine.__dict__["_take_model_step"]
-            start = answer(loads.start, self.group) if loads else None
+            start = answer(lambda loads: loads.start(self.group, step), loads)
             if not self.stepped:
                 self.stepped = True
                 guarded(lambda: self.write(stepped=True, start=start))

@@ -112,7 +112,7 @@ class HubRound:
         self.starts.take(report, place)
         # Where the head decides, what another pod trains may be its own affair.
         if self.starts.wrong and self.opened and not (self.cause or self.launch.head_decides):
-            self.conclude(self.launch.cause("ResumeMismatch", self.starts.wrong))
+            self.conclude(self.launch.cause("ResumeMismatch", self.starts.words))
 
     def transport(self, over: bool, note: str) -> dict[str, Any]:
         """How the gang's ranks are connected: dso_transport.summary."""

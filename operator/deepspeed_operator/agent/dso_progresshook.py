@@ -85,13 +85,13 @@ class Loads:
     def __init__(self, engine: Any) -> None:
         functools: Any = importlib.import_module("functools")
         self.engine: Any = engine
-        self.called, self.path, self.step = False, "", int(engine.global_steps)
+        self.called, self.path = False, ""
         original = engine.load_checkpoint
 
         def load(*arguments: Any, **named: Any) -> Any:
             result = original(*arguments, **named)
+            self.called = True
             try:
-                self.called, self.step = True, int(engine.global_steps)
                 self.path = os.path.dirname(os.path.abspath(result[0])) if result[0] else self.path
             except Exception:
                 self.path = ""  # another DeepSpeed, which does not tell
@@ -99,8 +99,11 @@ class Loads:
 
         engine.load_checkpoint = self.wrapper = functools.wraps(original)(load)
 
-    def start(self, group: Any) -> Any:
-        """At the first step, after which the engine is let go; None where ranks cannot be told apart by their peers."""
+    def start(self, group: Any, step: Any) -> Any:
+        """At the first step, after which the engine is let go; None where nobody is known to train with this rank.
+
+        `step` is the engine's before it, and not that of its load: rank 0 may have given all ranks what it has loaded.
+        """
         engine: Any = self.engine
         self.engine = None
         if engine is None:
@@ -111,14 +114,14 @@ class Loads:
         dist: Any = importlib.import_module("torch.distributed")
         if "grid" in own:  # the stages of a pipeline, which all ranks are part of
             peers = range(dist.get_world_size())
-        elif engine.seq_data_parallel_group is not None:
+        elif engine.enable_backward_allreduce and engine.seq_data_parallel_group is not None:
             peers = dist.get_process_group_ranks(engine.seq_data_parallel_group)
         else:
-            peers = ()
-        if not (group and peers):
+            peers = ()  # unknown, or the program trains each rank apart
+        if not group or step is None or len(peers) < 2:
             return None
         name = f"{group} {min(peers)} {len(peers)}"
-        return {"rank": dist.get_rank(), "peers": name, "loads": self.called, "path": self.path, "step": self.step}
+        return {"rank": dist.get_rank(), "peers": name, "loads": self.called, "path": self.path, "step": step}
 
 
 class Recorder:

@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, Mapping, NamedTuple
 
-MOST_STARTS, MOST_RANKS, MOST_KINDS, MOST_SHOWN = 8, 64, 3, 3
+# Of a pod, whose ranks may each train with others; a heartbeat has room for them, whatever their paths are.
+MOST_STARTS = 64
+MOST_RANKS, MOST_KINDS, MOST_SHOWN = 64, 3, 3
 NAME = 40  # of a directory, the end of it
+PEERS = 64  # characters
+STRANGE = (ValueError, LookupError, TypeError, OverflowError)  # what a report raises that another wrote
 
 
 class Start(NamedTuple):
-    """How ranks began: the end of the checkpoint's path, empty if there was none, and the step after its load.
+    """How ranks began: the end of the checkpoint's path, empty if there was none, and the step before their first.
 
     `loads`: whether load_checkpoint was called at all; a program may have another way to give a rank its parameters.
     """
@@ -40,40 +44,57 @@ def starts_of(reports: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
     """What a member reports to the hub: whose peers its ranks are, how they began, and which ranks these are."""
     found: dict[tuple[Any, ...], list[int]] = {}
     for report in reports:
-        start = report.get("start")
-        if start:
-            shown = "/".join(each[-NAME:] for each in start["path"].split("/")[-2:])
+        try:
+            start = report["start"]
+            shown = "/".join(each[-NAME:] for each in str(start["path"]).split("/")[-2:])
             shown = "".join(each if each.isprintable() else "?" for each in shown)
-            key = (start["peers"], start["loads"], shown, start["step"])
-            ranks = found.setdefault(key, []) if key in found or len(found) < MOST_STARTS else []
-            if len(ranks) < MOST_RANKS:
-                ranks.append(start["rank"])
+            key = (str(start["peers"])[:PEERS], bool(start["loads"]), shown, int(start["step"]))
+            rank = int(start["rank"])
+        except STRANGE:
+            continue  # it tells of something else, or is not the hook's
+        ranks = found.setdefault(key, []) if key in found or len(found) < MOST_STARTS else []
+        if len(ranks) < MOST_RANKS:
+            ranks.append(rank)
     return [[*key, ranks] for key, ranks in found.items()]
 
 
 class Starts:
-    """Those of one round, of which the hub alone hears."""
+    """Those of one round, of which the hub alone hears. The HTTP thread takes reports, and others read."""
 
     def __init__(self) -> None:
         self.peers: dict[str, dict[Start, Places]] = {}
-        self.words = self.wrong = ""  # what differs, and what DeepSpeed certainly trains wrongly
+        self.apart: str | None = None  # whose ranks began apart
+        self.wrong = False  # whether DeepSpeed certainly trains these wrongly
+
+    @property
+    def words(self) -> str:
+        """What differs; empty where nothing does. Many ranks are sorted for it: not for every report."""
+        apart = self.peers.get(self.apart or "", {})
+        return _difference({start: dict(places) for start, places in list(apart.items())}) if apart else ""
 
     def take(self, report: Any, place: str) -> None:
         """`place` names the pod and its node."""
         try:
             starts = [
-                (str(peers), Start(bool(loads), str(path), int(step)), [int(rank) for rank in ranks])
+                (
+                    str(peers)[:PEERS],
+                    Start(bool(loads), str(path)[-2 * NAME - 1 :], int(step)),
+                    [int(rank) for rank in ranks[:MOST_RANKS]],
+                )
                 for peers, loads, path, step, ranks in report["starts"][:MOST_STARTS]
+                if ranks
             ]
-        except (ValueError, LookupError, TypeError):
+        except STRANGE:
             return  # not an agent's
         for peers, start, ranks in starts:
-            known = self.peers.setdefault(peers, {})
-            known.setdefault(start, {}).update(dict.fromkeys(ranks, place))
-            if len({each.checkpoint for each in known}) > 1:
-                self.words = _difference(known)
-            if len({each.step for each in known if each.loads}) > 1:
-                self.wrong = self.words
+            known, places = self.peers.setdefault(peers, {}), dict.fromkeys(ranks, place)
+            known.setdefault(start, places).update(places)
+            if self.wrong:
+                continue
+            if start.checkpoint != next(iter(known)).checkpoint:
+                self.apart = peers
+            if start.loads and start.step != next(each for each in known if each.loads).step:
+                self.apart, self.wrong = peers, True
 
 
 def _difference(starts: Mapping[Start, Places]) -> str:

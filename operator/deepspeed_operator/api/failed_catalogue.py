@@ -129,11 +129,13 @@ FAILED: Final[dict[Reason, Entry]] = {
     ),
     Reason.RESUME_MISMATCH: Entry(
         Category.USER,
-        "Ranks that train together loaded checkpoints of different steps, or some found one and others none: DeepSpeed "
-        "does not compare them, and would train on with parameters of several steps. The message names the ranks, pods "
-        "and checkpoints. Where it may be meant, it is a finding and an event, and the run goes on.",
+        "Ranks of one data-parallel group, or of one pipeline, loaded checkpoints of different steps, or some found "
+        "one and others none: DeepSpeed does not compare them, and would train on with parameters of several steps. "
+        "The message names the ranks, pods and checkpoints. Where it may be meant, it is a finding and an event, and "
+        "the run goes on.",
         "Let all ranks load one tag from one directory, on a volume that all pods share and not on a node's own disk: "
-        "$(RESUME_FROM) in spec.training.args names it; {again}.",
+        "$(RESUME_FROM) in spec.training.args names it. Delete checkpoints saved since this round began: they mix "
+        "steps. Then {again}.",
     ),
     Reason.HOST_NOT_RESOLVED: Entry(
         Category.INFRASTRUCTURE,

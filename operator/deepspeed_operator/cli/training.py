@@ -33,7 +33,12 @@ from deepspeed_operator.reconcile.observe.read_as import read_as
 from deepspeed_operator.reconcile.report.remedies import remedy
 from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.reconcile.runtime.measured_plan import advice, plan_status
-from deepspeed_operator.reconcile.runtime.observed_engine import differences, world_finding, world_of_agent
+from deepspeed_operator.reconcile.runtime.observed_engine import (
+    differences,
+    starts_finding,
+    world_finding,
+    world_of_agent,
+)
 from deepspeed_operator.reconcile.runtime.observed_transport import mismatch
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.local_attempt import ignored, loopback, variables
@@ -175,11 +180,13 @@ class _Live:
             _note(f"{painted('advice', 'green')}: {better}")
 
     def tell_world(self, report: WorldReport) -> None:
-        """Say once what is wrong with the ranks' world, and what their engine does otherwise than the job says."""
+        """Say once what is wrong with the ranks' world and loads, and what their engine does otherwise than the job."""
         verdict = self._verdict
         values = verdict.configuration.values if verdict.configuration is not None else None
         found = differences(report, values, verdict.batch, self._attempt.world, "spec.dsConfig")
-        for finding in [*found, *([world_finding(report.note)] if report.note is not None else [])]:
+        world = [world_finding(report.note)] if report.note is not None else []
+        starts = [starts_finding(report.starts)] if report.starts is not None else []
+        for finding in [*found, *world, *starts]:
             self._tell(f"{painted('warning', 'yellow')}: {finding}")
 
     def case(self, measured: Measured | None = None) -> Case | Missing:

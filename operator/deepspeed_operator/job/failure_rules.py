@@ -106,11 +106,12 @@ _PROGRAM: Final = frozenset[str]({Reason.RANK_FAILED, Reason.CONTAINER_FAILED})
 _SIGNALS: Final = frozenset(range(1, 32))
 _SIGNALLED: Final = frozenset(range(129, 160))  # what a shell returns for a signal
 _EXITED: Final = frozenset(range(1, 256)) - _SIGNALLED
-# Whatever the budgets are: the next attempt would find the same, or begin at step 0 again what was done.
+# Whatever the budgets are, and whatever was saved: the next attempt would find the same, begin at step 0 again what was
+# done, or go on from a checkpoint in which steps are mixed.
 _ENDS_THE_RUN: Final = frozenset[str](
     {
         *(Reason.WORLD_MISMATCH, Reason.TRANSPORT_MISMATCH, Reason.PREFLIGHT_FAILED, Reason.DEADLINE_EXCEEDED),
-        Reason.FINISHED_THEN_FAILED,
+        *(Reason.FINISHED_THEN_FAILED, Reason.RESUME_MISMATCH),
     }
 )
 # Their pods cannot go on: they have ended, lack something, or their node is at fault.

@@ -14,7 +14,7 @@ Make = Callable[..., Gang]
 DEEPSPEED = """
 import os
 class DeepSpeedEngine:
-    seq_data_parallel_group = "all"
+    seq_data_parallel_group, enable_backward_allreduce = "all", True
     def __init__(self):
         self.basic_optimizer = self
         self.global_steps = 0
@@ -101,9 +101,10 @@ def test_ranks_of_which_one_finds_no_checkpoint_fail(trained: Callable[..., list
         ("pass", (20, 10)),
         (f"engine.seq_data_parallel_group = 'own'; {LOAD}", (20, 10)),
         (f"engine.seq_data_parallel_group = None; {LOAD}", (20, 10)),
+        (f"engine.enable_backward_allreduce = False; {LOAD}", (20, 10)),
         (f"engine._take_model_step(); {LOAD}", (20, 20)),
     ],
-    ids=["one", "none", "not at all", "trainings apart", "peers unknown", "after a step"],
+    ids=["one", "none", "not at all", "trainings apart", "peers unknown", "gradients kept apart", "after a step"],
 )
 def test_what_does_not_differ_is_not_told(
     trained: Callable[..., list[Ended]], load_it: str, steps: tuple[int | None, ...]
@@ -114,15 +115,18 @@ def test_what_does_not_differ_is_not_told(
 
 
 @pytest.mark.parametrize(
-    ("load_it", "words"),
+    ("load_it", "second", "words"),
     [
-        (f"if os.environ['RANK'] == '0': {LOAD}", "node1) did not load one"),
-        ("engine.load_checkpoint(here, load_module_only=True)", "node1) loaded checkpoints/global_step10 (step 0)"),
+        (f"if os.environ['RANK'] == '0': {LOAD}", 10, "node1) did not load one"),
+        (f"{LOAD}; engine.global_steps = 20  # rank 0's, broadcast", None, "node1) found none to load"),
+        ("engine.load_checkpoint(here, load_module_only=True)", 10, "node1) loaded checkpoints/global_step10 (step 0)"),
     ],
-    ids=["one rank gives the others its parameters", "parameters alone"],
+    ids=["one rank gives the others its parameters", "and its step", "parameters alone"],
 )
-def test_what_may_be_meant_is_told_and_goes_on(trained: Callable[..., list[Ended]], load_it: str, words: str) -> None:
-    ended = trained(load_it, 20, 10)
+def test_what_may_be_meant_is_told_and_goes_on(
+    trained: Callable[..., list[Ended]], load_it: str, second: int | None, words: str
+) -> None:
+    ended = trained(load_it, 20, second)
     assert [(each.code, each.cause["reason"]) for each in ended] == [(0, "Completed")] * 2, ended[0].output
     assert (starts(ended) or "").startswith(APART)
     assert (starts(ended) or "").endswith(words)
@@ -149,10 +153,10 @@ def known(*pods: list[dict[str, Any]]) -> Any:
 def test_another_tag_of_the_same_step_is_told_and_the_same_tag_elsewhere_is_not() -> None:
     other = known([report(0, "/a/best", 20)], [report(1, "/a/last", 20)])
     assert other.words.endswith("rank 0 (pod 0) loaded a/best (step 20); rank 1 (pod 1) loaded a/last (step 20)")
-    assert other.wrong == ""
+    assert not other.wrong
     assert "loaded a?/las?t (step 20)" in known([report(0, "/a\n/las\udcfft", 20)], [report(1, "", 0)]).words
     elsewhere = known([report(0, "/mnt/node-a/last", 20)], [report(1, "/mnt/node-b/last", 20)])
-    assert (elsewhere.words, elsewhere.wrong) == ("", "")
+    assert (elsewhere.words, elsewhere.wrong) == ("", False)
 
 
 def test_of_many_ranks_few_are_named() -> None:
@@ -161,21 +165,48 @@ def test_of_many_ranks_few_are_named() -> None:
         for pod in range(9)
     ]
     made = known(*pods)
-    assert (
-        made.words
-        == made.wrong
-        == (
-            f"{APART}ranks 0, 1, 2 and 5 more (pod 0) found none to load; "
-            "ranks 8, 9, 10 and 61 more (pod 1 and 7 more) loaded c/global_step20 (step 20)"
-        )
+    assert made.wrong
+    assert made.words == (
+        f"{APART}ranks 0, 1, 2 and 5 more (pod 0) found none to load; "
+        "ranks 8, 9, 10 and 61 more (pod 1 and 7 more) loaded c/global_step20 (step 20)"
     )
 
 
-STRANGERS: list[Any] = [None, [], "x", {"starts": 1}, {"starts": [[1]]}, {"starts": [["a", 1, "", "x", []]]}]
+def test_each_of_sixteen_ranks_of_a_pod_may_train_with_others() -> None:
+    pods = [
+        [report(16 * pod + each, "/c/x", 20 - (each == pod == 15), peers=f"a {each} 16") for each in range(16)]
+        for pod in range(16)
+    ]
+    made = known(*pods)
+    assert made.wrong
+    assert made.words.endswith("rank 255 (pod 15) loaded c/x (step 19)")
+
+
+@pytest.mark.parametrize(
+    "start", [1, "x", [], {}, {"rank": 0, "peers": "a"}, {**report(0, "/c", 1)["start"], "step": None}]
+)
+def test_what_a_rank_tells_that_is_no_start_is_left_out(start: Any) -> None:
+    told = load("dso_starts").starts_of([{"start": start}, {"world": 2}, report(1, "/c/x", 20)])
+    assert told == [["a 0 8", True, "c/x", 20, [1]]]
+
+
+def test_of_what_a_pod_reports_no_more_is_kept_than_it_may_have() -> None:
+    made = known()
+    made.take({"starts": [["a" * 1000, True, "c" * 1000, 20, list(range(1000))]]}, "pod 0")
+    ((peers, starts),) = made.peers.items()
+    ((start, ranks),) = starts.items()
+    assert (len(peers), len(start.path), len(ranks)) == (64, 81, 64)
+
+
+STRANGERS: list[Any] = [
+    *(None, [], "x", {"starts": 1}, {"starts": [[1]]}, {"starts": [["a", 1, "", "x", []]]}),
+    *({"starts": [["a", 1, "", 0, []]]}, {"starts": [["a", 1, "", 0, 5]]}, {"starts": [["a", 1, "", 0, ["x"]]]}),
+    *({"starts": [["a", 1, "", each, [0]]]} for each in (float("inf"), float("nan"))),
+]
 
 
 @pytest.mark.parametrize("told", STRANGERS)
 def test_what_is_no_agents_report_changes_nothing(told: Any) -> None:
     made = known()
     made.take(told, "pod 0")
-    assert (made.words, made.wrong, made.peers) == ("", "", {})
+    assert (made.words, made.wrong, made.peers) == ("", False, {})

@@ -36,6 +36,7 @@ def rule_for(cause: FailureCause, **policy: object) -> Rule:
         (FailureCause("Preempted"), "Restart", "infrastructure", False),
         (FailureCause("AgentError"), "Restart", "infrastructure", False),
         (FailureCause("TransportMismatch"), "Fail", "infrastructure", False),
+        (FailureCause("ResumeMismatch"), "Fail", "user", True),
         (FailureCause("SomethingNew"), "Fail", "user", True),
     ],
 )
@@ -50,6 +51,14 @@ def test_a_job_that_sets_max_restarts_restarts_its_program() -> None:
     assert rule_for(FailureCause("WorldMismatch"), maxRestarts=2).action is RuleAction.FAIL, (
         "it would be the same again"
     )
+
+
+def test_what_ranks_saved_that_began_apart_is_nothing_to_go_on_from() -> None:
+    apart = FailureCause("ResumeMismatch", signature="the ranks did not begin from one checkpoint")
+    for restarts in (None, 100):
+        assert rule_for(apart, maxRestarts=restarts).action_after(saved=True) is RuleAction.FAIL
+    own = {"reasons": ["ResumeMismatch"], "action": "Restart"}
+    assert rule_for(apart, rules=[own]).action is RuleAction.RESTART, "who knows better may say so"
 
 
 @pytest.mark.parametrize(
