@@ -37,7 +37,8 @@ _BEGUN_KEPT = 8
 
 
 class Checkpoints(threading.Thread):
-    """The main thread asks for a look by `settle` or `look_again`; it and the HTTP thread read single attributes.
+    """The main thread asks for a look by `settle` or `look_again`, and so does the one that reads the ranks' output
+    when they save; the main and the HTTP thread read single attributes.
 
     `root` is the directory of the checkpoints: the job's, else the one that its arguments name or DeepSpeed's output
     shows; None while it is not known. What is on an object store is not looked at.
@@ -53,7 +54,9 @@ class Checkpoints(threading.Thread):
         self.before: Checkpoint | None = None  # the newest when the latest round began
         self.repaired: dict[str, Any] | None = None  # what was done to `latest` last
         self.begun: dict[str, float] = {}  # when saving began, by directory
-        self.first_saves: tuple[str, ...] = ()  # the directories of the save that has shown where the round saves
+        # The directories of the save that has shown where the round saves, and when it began.
+        self.first_saves: dict[str, float] = {}
+        self.lock = threading.RLock()  # of whoever asks for a look; for files nobody waits with it
         # Looks by their numbers: the latest that was asked for and that is done, and of those asked for the latest that
         # mends `latest`, and that finds what a round begins with.
         self.asked = self.answered = self.mends = self.begins = 0
@@ -98,8 +101,9 @@ class Checkpoints(threading.Thread):
 
     def tell_to_end(self) -> None:
         """The ranks get SIGTERM now, and may save."""
-        self.ends, self.told_at = self.asked + 1, time.time()
-        self.look_again()
+        with self.lock:
+            self.ends, self.told_at = self.asked + 1, time.time()
+            self.look_again()
 
     def saved_at_end(self, ended: float) -> str:
         """Whether they did until then, in words; empty where nobody can see it, or told them to end."""
@@ -114,42 +118,44 @@ class Checkpoints(threading.Thread):
 
     def settle(self) -> None:
         """Before a round, when no rank writes any more: mend `latest`, and see what the ranks can go on from."""
-        self.first_saves = ()
-        self.ends = 0  # nobody has told those of this round to end
-        if self.visible:
-            self.root = os.path.abspath(str(self.root))
-            self.mends = self.begins = self.asked + 1
-            self.look_until = None
-            self.look_again()
+        with self.lock:
+            self.first_saves = {}
+            self.ends = 0  # nobody has told those of this round to end
+            if self.visible:
+                self.root = os.path.abspath(str(self.root))
+                self.mends = self.begins = self.asked + 1
+                self.look_until = None
+                self.look_again()
 
     def look_again(self) -> None:
-        if self.visible:
-            self.asked += 1
-            self.wakes.set()
+        with self.lock:
+            if self.visible:
+                self.asked += 1
+                self.wakes.set()
 
     def take(self, text: bytes) -> None:
         """A tap on the ranks' output."""
         if b"Saving model checkpoint: " not in text:
             return
         for match in _SAVING.finditer(text):
-            directory = os.path.abspath(os.fsdecode(match[1]))
-            self.take_save(directory, self.begun.get(directory, time.time()))
+            if b"://" not in match[1]:
+                directory = os.path.abspath(os.fsdecode(match[1]))
+                self.take_save(directory, self.begun.get(directory, time.time()))
 
     def take_save(self, directory: str, begun: float) -> None:
         """A save goes to this directory, which rank 0's hook tells, too: DeepSpeed may be silent."""
         above = os.path.dirname(directory)
-        self.begun.update(dict.fromkeys((directory, above), begun))
-        for each in list(self.begun)[: -2 * _BEGUN_KEPT]:
-            del self.begun[each]
-        if self.launch.checkpoint_declared:
-            return
         of_framework = os.path.basename(directory) in _TAGS_OF_FRAMEWORKS
         of_framework = of_framework or _OF_A_FRAMEWORK.fullmatch(os.path.basename(above)) is not None
         root = os.path.dirname(above) if of_framework else above
-        if root != self.root:
-            self.root, self.first_saves = root, (directory, above)
-            self.begins = self.asked + 1  # what is complete there now was so before
-            self.look_again()
+        with self.lock:
+            self.begun.update(dict.fromkeys((directory, above), begun))
+            for each in list(self.begun)[: -2 * _BEGUN_KEPT]:
+                del self.begun[each]
+            if root != self.root and not self.launch.checkpoint_declared:
+                self.root, self.first_saves = root, dict.fromkeys((directory, above), begun)
+                self.begins = self.asked + 1  # what is complete there now was so before
+                self.look_again()
 
     def run(self) -> None:
         while True:
@@ -157,16 +163,26 @@ class Checkpoints(threading.Thread):
             self.wakes.clear()
             asked, answered = self.asked, self.answered
             if self.visible:
-                with contextlib.suppress(OSError):  # it is not there yet, or may not be read
+                with contextlib.suppress(OSError, ValueError):  # it is not there yet, may not be read, or is no path
                     if answered < self.mends <= asked:
                         self._mend(str(self.root))
                     self._look(str(self.root), again=answered < asked)
             if answered < self.begins <= asked:
-                newest = self.newest
-                self.before = None if newest and newest.path in self.first_saves else newest
+                self.before = self._newest_before()
             if answered < self.ends <= asked:
                 self.at_the_end = self.newest
             self.answered = asked
+
+    def _newest_before(self) -> Checkpoint | None:
+        """The newest one without that of the save which has shown where the round saves, if it was that fast."""
+        newest, first = self.newest, self.first_saves
+        # Some file systems count whole seconds.
+        if newest is None or newest.path not in first or newest.time < int(first[newest.path]):
+            return newest
+        with contextlib.suppress(OSError, ValueError):
+            others = checkpoints(str(self.root), self.launch.nodes * self.launch.slots)
+            return next((each for each in others if not (each.missing or each.path in first)), None)
+        return None
 
     def _look(self, root: str, again: bool) -> None:
         now, seen = time.monotonic(), _seen(root)

@@ -27,7 +27,8 @@ PASSES, PASSES_PLACE = "qd", SPENT_PLACE + 24
 # Last: when the newest save began (time.time), and where to: the length of the path, 0 for none yet, and the path.
 PATH_BYTES = 1024
 SAVE, SAVE_PLACE = f"dH{PATH_BYTES}s", PASSES_PLACE + 16
-BYTES = SAVE_PLACE + 8 + 2 + PATH_BYTES
+LENGTH, LENGTH_PLACE = "H", SAVE_PLACE + 8
+BYTES = LENGTH_PLACE + 2 + PATH_BYTES
 PHASES = ("Starting", "FirstStep", "Step", "Evaluation", "Saving")
 FIRST_STEP, STEP, EVALUATION, SAVING = range(1, 5)
 PLACE = "/dev/shm"  # memory: a full or slow disk keeps no rank from its next step
@@ -138,7 +139,7 @@ class Recorder:
         finally:
             os.close(file)
         self.head, self.second, self.spent = struct.Struct(HEAD), struct.Struct("d"), struct.Struct(SPENT)
-        self.passes, self.save = struct.Struct(PASSES), struct.Struct(SAVE)
+        self.passes, self.save, self.length = struct.Struct(PASSES), struct.Struct(SAVE), struct.Struct(LENGTH)
         self.stopwatch: Any = None  # None: its passes are not timed
         self.engine: Callable[[], Any] = lambda: None
         self.ours: list[Any] = []
@@ -157,17 +158,18 @@ class Recorder:
         self.replace(kind, "train", self.switching)
         self.replace(kind, "eval", self.evaluating)
         for name, phase in OF_AN_ENGINE.items():
-            self.replace(kind, name, self.spending(phase))
+            self.replace(kind, name, self.spending(name, phase))
         self.time_passes(engine, kind)
         trainer: Any = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
         for name, phase in OF_A_TRAINER.items() if trainer is not None else ():
-            self.replace(trainer, name, self.spending(phase))
+            self.replace(trainer, name, self.spending(name, phase))
         self.step = int(engine.global_steps)
         self.write()
 
     def replace(self, kind: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
         original = getattr(kind, name, None)
-        if original is not None and original not in self.ours:
+        # Another tool's callable that is no method would be called with the engine as one argument more.
+        if hasattr(original, "__get__") and original not in self.ours:
             wrapped = self.functools.wraps(original)(wrapper(original))
             self.ours.append(wrapped)
             setattr(kind, name, wrapped)
@@ -230,12 +232,12 @@ class Recorder:
 
         return evaluate
 
-    def spending(self, phase: int) -> Callable[[Any], Any]:
+    def spending(self, name: str, phase: int) -> Callable[[Any], Any]:
         def wrapper(original: Any) -> Any:
             def spent(*arguments: Any, **named: Any) -> Any:
                 before = self.phase
                 self.enter(phase)
-                if original.__name__ == "save_checkpoint":
+                if name == "save_checkpoint":
                     self.note_save(*arguments, **named)
                 try:
                     return original(*arguments, **named)
@@ -250,9 +252,12 @@ class Recorder:
         try:
             name = f"global_step{engine.global_steps}" if tag is None else str(tag)
             path = os.fsencode(os.path.abspath(os.path.join(save_dir, name)))
-            self.save.pack_into(self.memory, SAVE_PLACE, 0.0, 0, b"")
-            if len(path) <= PATH_BYTES:
-                self.save.pack_into(self.memory, SAVE_PLACE, time.time(), len(path), path)
+            if "://" in os.fspath(save_dir) or len(path) > PATH_BYTES:
+                return
+            # The agent reads when it likes: there is no path until all of it is there.
+            self.length.pack_into(self.memory, LENGTH_PLACE, 0)
+            self.save.pack_into(self.memory, SAVE_PLACE, time.time(), 0, path)
+            self.length.pack_into(self.memory, LENGTH_PLACE, len(path))
         except Exception:
             return  # it is not saved to a directory, or by another DeepSpeed
 

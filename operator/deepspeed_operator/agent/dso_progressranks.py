@@ -69,7 +69,9 @@ class RankProgress:
         self.rate: float | None = rate if math.isfinite(rate) else None
         self.passes, self.pass_seconds = _PASSES.unpack_from(record, PASSES_PLACE)
         begun, length, path = _SAVE.unpack_from(record, SAVE_PLACE)
-        self.save: tuple[str, float] | None = (os.fsdecode(path[:length]), begun) if length else None
+        path = path.partition(b"\0")[0]
+        whole = bool(path) and len(path) == length  # and not in the making
+        self.save: tuple[str, float] | None = (os.fsdecode(path), begun) if whole else None
         self.seconds = struct.unpack_from(f"{min(timed, WINDOW)}d", record, HEAD_BYTES)
 
     def state(self, now: float) -> dict[str, Any]:
