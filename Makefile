@@ -41,7 +41,7 @@ test: ## Everything: lint, types, unit tests, then the tests on a cluster made h
 	@$(call timed,uv sync,$(MAKE) --no-print-directory $(SYNCED))
 	@$(call timed,lint and tests without a cluster,$(MAKE) --no-print-directory -j 2 --output-sync lint unit)
 	@$(MAKE) --no-print-directory build
-	.venv/bin/pytest -p tests.beside -p tests.timing -n 4 $(foreach stage,$(STAGES),$(call TESTS_OF,$(stage)))
+	.venv/bin/pytest -p tests.beside -p tests.timing -n 3 $(foreach stage,$(STAGES),$(call TESTS_OF,$(stage)))
 
 check: lint unit ## Fast, without a cluster: lint, format, types, layers, the agent's Python version, unit tests.
 

@@ -1,6 +1,6 @@
 """Has processes run the tests on the cluster, stage by stage, and one those against DeepSpeed beside them.
 
-A pytest plugin for `-n 4`. Tests on the cluster wait for pods more than they compute, the others use no cluster. The
+A pytest plugin for `-n 3`. Tests on the cluster wait for pods more than they compute, the others use no cluster. The
 first test of a stage begins when the last one of the stage before has ended. Nothing else uses the cluster beside a
 test that is marked `disrupts`, and nothing at all goes on beside one that is marked `alone`.
 """

@@ -23,6 +23,7 @@ def test_a_finished_job_that_is_restored_without_its_status_does_not_run_again(
     namespace.apply(manifest)
     assert namespace.job("saved").body["metadata"]["annotations"] == annotations, "kubectl apply keeps it"
     namespace.delete("saved")
+    namespace.gone("saved")
 
     since, backup = now(), {key: saved.body[key] for key in ("apiVersion", "kind", "spec")}
     backup["metadata"] = {"name": "saved", "annotations": annotations}

@@ -154,6 +154,7 @@ class Pod:
         """See what the ranks, which have ended, had saved, and whether they did when they were told to end."""
         ended, checkpoints = time.time(), self.checkpoints
         if checkpoints:
+            self.round.look_at_progress()  # which tells where the last save went
             checkpoints.look_again()
             while not checkpoints.idle and time.time() < ended + LONGEST_LOOK_SECONDS:
                 pause()

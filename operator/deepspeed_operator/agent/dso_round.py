@@ -138,7 +138,7 @@ class Round:
     def look(self) -> dict[str, Any] | None:
         """At what the hook has reported since: this pod's part of the world, or None if that is nothing."""
         if self.launch.index == 0:
-            self._look_at_progress()
+            self.look_at_progress()
         reports = self.hook.reports()
         if reports is None:
             return None
@@ -162,7 +162,7 @@ class Round:
         """Where each rank of this pod stands, which goes to the log, too."""
         return gather(self.hook.directory, self.records.ranks(), self.processes.children, self.printer.say)
 
-    def _look_at_progress(self) -> None:
+    def look_at_progress(self) -> None:
         """At all that tells of it, but for whole lines of output, which come by themselves."""
         self.progress_input.look(self.progress)
         self.progress.look(b"".join(child.stream.partial for child in self.processes.children[:1]))
