@@ -81,8 +81,16 @@ class Scheduling(LoadScopeScheduling):
         self.workqueue.move_to_end(min(self.workqueue, key=order), last=False)
         super()._assign_work_unit(node)
 
+    def schedule(self) -> None:
+        super().schedule()
+        self._note_ended_stages()
+
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
         super().mark_test_complete(node, item_index, duration)
+        self._note_ended_stages()
+
+    def _note_ended_stages(self) -> None:
+        """Also those of which no test was asked for."""
         units = (self.workqueue, *self.assigned_work.values())
         going_on = {stage_of(file) for unit in units for file, tests in unit.items() if not all(tests.values())}
         for stage in range(len(STAGES)):
