@@ -10,25 +10,24 @@ Prints for each of those what the agent concludes, and the sum of the parameters
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import setuptools  # noqa: F401  brings distutils, which Python 3.13 has no more and older versions import
+from gloo_ranks import run_ranks
 
 AGENT = "/operator/deepspeed_operator/agent"
 
 
-def rank(stage: int, tag: str, meeting: str) -> None:
+def rank(stage: int, tags: str, told: str) -> None:
     import deepspeed
     import torch
 
     vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None  # it would be compiled first
-    number, root = int(os.environ["RANK"]), Path(meeting).parent
-    deepspeed.init_distributed(
-        "gloo", auto_mpi_discovery=False, init_method=f"file://{meeting}", rank=number, world_size=2
-    )
+    number, root = int(os.environ["RANK"]), Path(told).parent
+    tag = tags.split(",")[number]
+    deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
     torch.manual_seed(1)
     config = {
         "train_micro_batch_size_per_gpu": 1,
@@ -49,20 +48,16 @@ def rank(stage: int, tag: str, meeting: str) -> None:
     with deepspeed.zero.GatheredParameters(list(model.parameters())):
         total = float(model.weight.double().sum())
     torch.distributed.barrier()
-    Path(f"{meeting}.{number}").write_text(json.dumps(total))
+    Path(f"{told}.{number}").write_text(json.dumps(total))
     os._exit(0)  # gloo's threads may end the process otherwise, as its peer is gone
 
 
-def run(stage: str, tags: list[str], directory: str, hook: Path) -> list[float]:
-    meeting = f"{directory}/meeting-{hook.name}"
-    processes = []
-    for number in range(2):
-        environment = {**os.environ, "RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": "2"}
-        environment["PYTHONPATH"] += f":{hook}"
-        command = [sys.executable, "-u", __file__, "rank", stage, tags[number], meeting]
-        processes.append(subprocess.Popen(command, env=environment, stdout=sys.stderr))
-    assert [process.wait() for process in processes] == [0, 0]
-    return [json.loads(Path(f"{meeting}.{number}").read_text()) for number in range(2)]
+def run(stage: str, tags: str, directory: str, hook: Path) -> list[float]:
+    told = [Path(f"{directory}/told-{hook.name}.{number}") for number in range(2)]
+    path = f"{os.environ['PYTHONPATH']}:{hook}"
+    errors = run_ranks(__file__, ["rank", stage, tags, str(told[0].with_suffix(""))], 2, directory, PYTHONPATH=path)
+    assert all(each.exists() for each in told), errors
+    return [json.loads(each.read_text()) for each in told]
 
 
 def main() -> None:
@@ -72,17 +67,17 @@ def main() -> None:
 
     found = []
     with tempfile.TemporaryDirectory() as directory:
-        run(sys.argv[1], ["", ""], directory, Path(directory, "none"))
+        run(sys.argv[1], ",", directory, Path(directory, "none"))
         for number, each in enumerate(sys.argv[2:]):
             hook = Path(directory, f"hook{number}")
             hook.mkdir()
             shutil.copy(f"{AGENT}/dso_hook.py", hook / "sitecustomize.py")
             shutil.copy(f"{AGENT}/dso_progresshook.py", hook)
-            totals = run(sys.argv[1], each.split(","), directory, hook)
+            totals = run(sys.argv[1], each, directory, hook)
             starts = dso_starts.Starts()
             reports = list(dso_hookdir.parsed((hook / "reports.jsonl").read_bytes()))
             starts.take({"starts": dso_starts.starts_of(reports)}, "pod 0")
-            found.append({"words": starts.words, "wrong": bool(starts.wrong), "totals": totals})
+            found.append({"words": starts.words, "wrong": starts.wrong, "totals": totals})
     print(json.dumps(found))
 
 
