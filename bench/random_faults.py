@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.scale import ROOT, Cost, namespace_of
+from deepspeed_operator.api.names import ANNOTATION_ENDED_RUN
 from dev.cluster.cluster import Cluster
 from dev.cluster.kwok import ACCELERATORS
 from tests.faults.jobs import Jobs, Json
@@ -166,7 +167,7 @@ def run(given: argparse.Namespace, drawn: random.Random, jobs: Jobs, proxy: Prox
 
     replica.eventually(all_ended, 1200, every=1)
     seconds = time.monotonic() - began
-    time.sleep(1)  # the annotation of a run that has ended is written after its status
+    replica.eventually(lambda: all(map(says_what_ended, jobs.read_all())), 60)
     before = len(proxy.writes())
     time.sleep(given.quiet)
     later, found = len(proxy.writes()) - before, by_name(jobs)
@@ -188,6 +189,12 @@ def run(given: argparse.Namespace, drawn: random.Random, jobs: Jobs, proxy: Prox
         f"The operator ended by itself {itself} times."
     )
     return wrong.total() + later
+
+
+def says_what_ended(job: Json) -> bool:
+    """Whether the job's annotation, which is written after its status, says what its status says of the end."""
+    ended = bool(job.get("status", {}).get("run", {}).get("completionTime"))
+    return ended == (ANNOTATION_ENDED_RUN in job["metadata"].get("annotations", {}))
 
 
 def by_name(jobs: Jobs) -> dict[str, Json]:

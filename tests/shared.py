@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import json
 from collections.abc import Callable, Generator
-from pathlib import Path
 from typing import Any
 
 from dev.cluster.settings import CACHE
@@ -41,6 +40,6 @@ def _has_no_other_user(use: Any) -> bool:
 
 @contextlib.contextmanager
 def _one_at_a_time(name: str) -> Generator[None]:
-    with Path(_LOCKS / f"{name}.changes").open("w") as lock:
+    with (_LOCKS / f"{name}.changes").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -186,7 +186,7 @@ class Reports:
         engine._take_model_step = stepped
 
 
-def first_of(c10d: Any) -> str | None:
+def first_of(c10d: Any) -> str:
     """The group's name, which the first of its processes to come here gives it: the same on all of its ranks.
 
     Nobody waits for it: a group of which some ranks have no hook is named, too.

@@ -43,21 +43,8 @@ class RankProgress:
     """
 
     __slots__ = (
-        *(
-            "at",
-            "first",
-            "pass_seconds",
-            "passes",
-            "phase",
-            "rank",
-            "rate",
-            "samples",
-            "save",
-            "saved",
-            "saving",
-            "seconds",
-        ),
-        *("since", "step", "taken"),
+        *("at", "first", "pass_seconds", "passes", "phase", "rank", "rate", "samples", "save", "saved", "saving"),
+        *("seconds", "since", "step", "taken"),
     )
 
     def __init__(self, rank: int, record: bytes) -> None:

@@ -175,6 +175,17 @@ def test_a_run_of_another_world_is_failed_with_what_to_do() -> None:
     assert len(events(simulation, "WorldMismatch")) == 1
 
 
+def suspend_and_resume(simulation: Simulation) -> None:
+    """Begin the next attempt, of which no agent has told anything yet."""
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    simulation.agent = None
+    simulation.edit(suspend=False)
+    simulation.settle()
+
+
 STARTS = (
     "the ranks did not begin from one checkpoint: rank 0 (pod pretrain-1-0 on node a) loaded ck/global_step20 (step "
     "20); rank 1 (pod pretrain-1-1 on node b) did not load one"
@@ -195,13 +206,7 @@ def test_ranks_that_did_not_begin_from_one_checkpoint_are_told_once() -> None:
         assert starts(simulation) == [words]
     (event,) = events(simulation, "ResumeMismatch")
     assert "$(RESUME_FROM)" in event
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.agent = None
-    simulation.edit(suspend=False)
-    simulation.settle()
+    suspend_and_resume(simulation)
     assert starts(simulation) == []
 
 
@@ -219,13 +224,7 @@ def test_a_run_whose_ranks_certainly_train_apart_is_failed_with_what_to_do() -> 
 
 def test_the_next_attempt_begins_without_what_the_last_one_told() -> None:
     simulation = told({**AS_ACCEPTED, "stage": 0}, note=ALONE)
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.agent = None
-    simulation.edit(suspend=False)
-    simulation.settle()
+    suspend_and_resume(simulation)
     assert (simulation.job.status.attempt_number, simulation.job.status.engine, warnings(simulation)) == (2, None, [])
 
 
