@@ -96,9 +96,14 @@ def test_without_a_checkpoint_nothing_is_made(gang: Make, tmp_path: Path) -> Non
 
 
 def test_a_converter_that_fails_ends_the_run_of_all_pods_in_its_own_words(gang: Make, tmp_path: Path) -> None:
-    root = tmp_path / "run"
+    root, go = tmp_path / "run", tmp_path / "go"
     source = tag(root, 20)
-    for ended in elastic(gang, root, act="sys.exit('no room on the volume')", nodes=2).run():
+    # A pod that comes after the hub has ended waits for another, until the operator ends it.
+    waits = f"while not os.path.exists({str(go)!r}): time.sleep(0.02)\nsys.exit('no room on the volume')"
+    pods = elastic(gang, root, act=waits, nodes=2).start_all()
+    pods[0].wait_for(lambda: pods[0].ask("/state") == 200 and pods[0].get("/state")[1]["hosts"]["registered"] == 1)
+    go.touch()
+    for ended in [pod.end() for pod in pods]:
         assert ended.cause["reason"] == "ConversionFailed"
         words = "deepspeed.checkpoint.ds_to_universal ended with 1: no room on the volume"
         assert ended.cause["signature"] == f"{source} was not made universal: {words}"
