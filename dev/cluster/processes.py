@@ -13,6 +13,9 @@ from pathlib import Path
 
 from dev.cluster import cgroups
 
+# All are written in Go. Memory is what the machine has: a fifth of their processor time went into collecting garbage.
+_GO = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
+
 
 class CommandError(RuntimeError):
     """A command that ended badly, with what it said."""
@@ -56,7 +59,7 @@ def start(
             stderr=output,
             start_new_session=True,
             cwd="/",
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **_GO, **(env or {})},
         )
     started = start_time(child.pid)
     if started is None:

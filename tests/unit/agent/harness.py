@@ -123,7 +123,7 @@ class Running:
         self.host = gang.hosts[index]
 
     def get(self, path: str, token: str = TOKEN) -> tuple[int, dict[str, Any]]:
-        connection = http.client.HTTPConnection(self.host, self.gang.port, timeout=3)
+        connection = http.client.HTTPConnection(self.host, self.gang.port, timeout=30)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
             response = connection.getresponse()
@@ -144,7 +144,7 @@ class Running:
     def wait_for_output(self, text: str) -> None:
         self.wait_for(lambda: text in self.output)
 
-    def wait_for(self, condition: Any, seconds: float = 30) -> None:
+    def wait_for(self, condition: Any, seconds: float = 60) -> None:
         until = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < until, f"not within {seconds} s; output so far: {self.output}"

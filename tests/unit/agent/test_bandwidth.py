@@ -115,4 +115,3 @@ def test_a_stop_from_outside_ends_the_measurement(gang: Make, torch: dict[str, s
     running.signal(15)
     ended = running.end()
     assert ended.cause["reason"] == "Terminated"
-    assert ended.seconds < 8

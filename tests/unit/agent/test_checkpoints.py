@@ -40,7 +40,7 @@ def settled(path: Path | str | None, **fields: Any) -> tuple[Any, list[str]]:
 
 
 def wait(condition: Callable[[], Any]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)

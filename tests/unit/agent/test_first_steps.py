@@ -229,7 +229,7 @@ class Store:
 
     def get(self, key: str) -> bytes:
         with self.changed:
-            assert self.changed.wait_for(lambda: key in self.values, 10)
+            assert self.changed.wait_for(lambda: key in self.values, 60)
             return self.values[key]
 
 

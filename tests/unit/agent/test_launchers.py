@@ -102,7 +102,7 @@ def test_ranks_under_deepspeeds_launcher_have_their_grace(gang: Make, deepspeed:
     for each in running:
         each.wait_for_output("started")
     running[0].signal(15)
-    ended = [each.end(8) for each in running]
+    ended = [each.end() for each in running]
     assert [each.code for each in ended] == [143, 143]
     assert all("saved" in each.output for each in ended)
 

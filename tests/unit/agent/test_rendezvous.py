@@ -22,7 +22,7 @@ UNRESOLVABLE = "no-such-host.invalid"
 def test_who_is_missing_at_the_deadline_is_named_by_all(gang: Make) -> None:
     made = gang(nodes=14, launch={"startupDeadlineSeconds": 1})
     running = [made.start(0), made.start(2)]
-    ended = [each.end(12) for each in running]
+    ended = [each.end() for each in running]
     cause = ended[0].cause
     assert (cause["reason"], cause["index"], cause["pod"]) == ("PeersMissing", 1, "pretrain-1-1")
     named = ", ".join(made.hosts[index] for index in [1, *range(3, 12)])
@@ -34,7 +34,7 @@ def test_who_is_missing_at_the_deadline_is_named_by_all(gang: Make) -> None:
 def test_a_host_that_does_not_resolve_is_named(gang: Make) -> None:
     made = gang(nodes=2, launch={"startupDeadlineSeconds": 1})
     made.hosts[0] = UNRESOLVABLE
-    ended = made.start(1).end(12)
+    ended = made.start(1).end()
     assert (ended.code, ended.cause["reason"], ended.cause["index"]) == (1, "HostNotResolved", 0)
     assert UNRESOLVABLE in ended.cause["signature"]
 
@@ -42,12 +42,12 @@ def test_a_host_that_does_not_resolve_is_named(gang: Make) -> None:
 def test_rank_0_waits_until_its_own_name_resolves(gang: Make) -> None:
     made = gang(launch={"startupDeadlineSeconds": 1})
     made.hosts[0] = UNRESOLVABLE
-    assert made.start(0).end(12).cause["reason"] == "HostNotResolved"
+    assert made.start(0).end().cause["reason"] == "HostNotResolved"
 
 
 def test_rank_0_that_never_starts_is_missing(gang: Make) -> None:
     made = gang(nodes=2, launch={"startupDeadlineSeconds": 1})
-    ended = made.start(1).end(12)
+    ended = made.start(1).end()
     assert (ended.cause["reason"], ended.cause["index"]) == ("PeersMissing", 0)
     assert made.hosts[0] in ended.cause["signature"]
 
@@ -75,7 +75,7 @@ def test_who_does_not_know_the_token_is_refused_with_the_reason(gang: Make) -> N
     here = gang(nodes=2)
     other = gang(nodes=2, hosts=here.hosts, port=here.port, token="another", launch={"startupDeadlineSeconds": 1})
     hub = here.start(0)
-    ended = other.start(1).end(12)
+    ended = other.start(1).end()
     assert list(hub.get("/state")[1]["refused"].values()) == [
         "it does not know the token of the attempt that runs here"
     ]
@@ -91,7 +91,7 @@ def test_the_uid_ends_no_run_and_a_stranger_learns_nothing_but_the_phase(gang: M
     for token in ("", "guessed", "job-uid", "\u00e4"):
         said = [running.get(path, token) for path in ("/state", "/livez", "/readyz")]
         assert said == [(200, {"phase": "Running"})] * 3
-        with closing(HTTPConnection(running.host, made.port, timeout=3)) as connection:
+        with closing(HTTPConnection(running.host, made.port, timeout=30)) as connection:
             headers = {"Authorization": f"Bearer {token}".encode()}
             connection.request("POST", "/heartbeat", json.dumps(heartbeat(0, "Stopping", cause=cause)), headers)
             assert connection.getresponse().status == 403
@@ -102,7 +102,7 @@ def test_the_uid_ends_no_run_and_a_stranger_learns_nothing_but_the_phase(gang: M
 
 def test_an_attempt_without_a_token_does_not_start(gang: Make) -> None:
     made = gang(token="\n")
-    ended = made.start(0).end(12)
+    ended = made.start(0).end()
     assert (ended.code, ended.cause["reason"]) == (1, "AgentError")
     assert "token is empty" in ended.cause["signature"]
 
@@ -248,16 +248,16 @@ def test_two_hundred_agents_start_within_a_second_of_the_last(gang: Make, nodes:
     answers: list[Any] = []
 
     def call(index: int) -> None:
-        answers.append(http.post(address, "/heartbeat", heartbeat(index, wait=True), TOKEN, 20))
+        answers.append(http.post(address, "/heartbeat", heartbeat(index, wait=True), TOKEN, 90))
 
     callers = [threading.Thread(target=call, args=(index,)) for index in range(1, nodes - 1)]
     for caller in callers:
         caller.start()
-    first.wait_for(lambda: first.get("/state")[1]["hosts"]["registered"] == nodes - 1, 15)
+    first.wait_for(lambda: first.get("/state")[1]["hosts"]["registered"] == nodes - 1)
     begun = time.monotonic()
     call(nodes - 1)
     first.wait_until_ready()
-    assert time.monotonic() - begun < 15, "not when their calls time out"
+    assert time.monotonic() - begun < 60, "not when their calls time out"
     for caller in callers:
         caller.join()
     assert len(answers) == nodes - 1

@@ -207,7 +207,7 @@ def test_nothing_that_is_sent_ends_the_agents_http(gang: Make, sent: bytes) -> N
     made = gang(script="import time; time.sleep(60)")
     running = made.start()
     running.wait_until_ready()
-    with socket.create_connection((running.host, made.port), timeout=5) as stranger:
+    with socket.create_connection((running.host, made.port), timeout=30) as stranger:
         stranger.sendall(sent)
         assert stranger.recv(100).startswith(b"HTTP/1.1 400 ")
     assert running.ask("/readyz") == 200

@@ -49,13 +49,13 @@ class Running:
 
     def pids(self, number: int) -> list[int]:
         """The processes of so many ranks, which run now."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while len(found := re.findall(r"waiting as (\d+)$", self.output, re.MULTILINE)) < number:
             assert time.monotonic() < until, self.output
             time.sleep(0.02)
         return [int(pid) for pid in found]
 
-    def end(self, seconds: float = 30) -> Ended:
+    def end(self, seconds: float = 60) -> Ended:
         return Ended(self.process.wait(seconds), self.output)
 
 

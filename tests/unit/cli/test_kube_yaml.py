@@ -142,7 +142,7 @@ def test_what_is_no_document_is_refused(text: str, message: str) -> None:
 def test_large_documents_are_read_in_linear_time(text: str) -> None:
     begun = time.process_time()
     list(parse_yaml(text))
-    assert time.process_time() - begun < 5
+    assert time.process_time() - begun < 20
 
 
 def test_infinity_is_a_number_nobody_can_write_as_json() -> None:

@@ -84,7 +84,7 @@ def test_a_signal_that_kills_a_rank_is_named(start: Start) -> None:
 
 def test_a_rank_that_is_killed_starts_again_and_the_output_says_so(start: Start) -> None:
     program = "import os; os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.kill(os.getpid(), 9)"
-    ended = start(program, nodes=2).end(60)
+    ended = start(program, nodes=2).end()
     assert ended.code == 0, ended.output
     assert re.search(r"round 2 begins: rank \d in pod \S+ was killed by signal 9\b.*; restart 1 of 20", ended.output)
 
@@ -95,7 +95,7 @@ def test_who_stops_it_stops_all_ranks_and_lets_them_save(start: Start, number: s
     running = start(save + WAIT, nodes=2, slotsPerNode=2)
     pids = running.pids(4)
     running.process.send_signal(number)
-    ended = running.end(20)
+    ended = running.end()
     assert ended.code == 128 + number
     assert ended.output.count("saved") >= 4
     assert "again" not in ended.output, "who has stopped it knows what to do"
@@ -109,7 +109,7 @@ def test_a_second_signal_waits_for_nobody(start: Start) -> None:
     time.sleep(0.5)
     assert running.process.poll() is None, "the ranks have their grace"
     running.process.send_signal(signal.SIGINT)
-    ended = running.end(5)
+    ended = running.end(15)
     assert (ended.code, "again" in ended.output) == (128 + signal.SIGINT, False)
     assert not any(is_alive(pid) for pid in pids)
 
@@ -118,7 +118,7 @@ def test_killed_it_leaves_nothing_behind(start: Start) -> None:
     running = start(WAIT, nodes=2)
     pids = running.pids(2)
     running.process.kill()
-    until = time.monotonic() + 15
+    until = time.monotonic() + 60
     while any(is_alive(pid) for pid in pids):
         assert time.monotonic() < until
         time.sleep(0.05)

@@ -55,7 +55,7 @@ def test_a_cancelled_one_keeps_no_place() -> None:
         await asyncio.gather(holder, waiters[0], return_exceptions=True)
         waiters[1].cancel()
         until.set()
-        await asyncio.wait_for(asyncio.gather(*waiters, return_exceptions=True), 5)
+        await asyncio.wait_for(asyncio.gather(*waiters, return_exceptions=True), 60)
         async with asyncio.timeout(5), permits.one("ml"):
             pass
 
@@ -77,8 +77,8 @@ def test_a_namespace_that_holds_the_loop_up_rests_and_no_other_does(monkeypatch:
         flood = asyncio.gather(*(decide(pace, "flood") for _ in range(3)))
         await asyncio.sleep(0)
         assert decided == ["flood"], "the others of it wait"
-        await asyncio.wait_for(decide(pace, "another"), 5)
-        await asyncio.wait_for(flood, 5)
+        await asyncio.wait_for(decide(pace, "another"), 60)
+        await asyncio.wait_for(flood, 60)
 
     asyncio.run(run())
     assert sorted(decided) == ["another", "flood", "flood", "flood"]

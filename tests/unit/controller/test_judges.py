@@ -143,6 +143,6 @@ def test_who_cannot_judge_any_more_ends() -> None:
     async def test(asked: Judges) -> None:
         ended = asyncio.create_task(asked.run())
         asked._server.socket.shutdown(1)  # pyright: ignore[reportPrivateUsage] -- the server takes it for our end
-        await asyncio.wait_for(ended, 5)
+        await asyncio.wait_for(ended, 60)
 
     drive(test)

@@ -165,7 +165,7 @@ def test_a_large_object_is_parsed_in_linear_time() -> None:
 def test_long_texts_are_read_in_linear_time(text: str) -> None:
     begun = time.process_time()
     parse_config(text)
-    assert time.process_time() - begun < 3
+    assert time.process_time() - begun < 20
 
 
 @pytest.mark.parametrize(("framework", "level"), [(False, Level.ADVICE), (True, Level.WARNING)])
