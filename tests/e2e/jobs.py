@@ -9,6 +9,9 @@ from tests.e2e.kube import Json
 SCRIPTS = Path(__file__).parent / "scripts"
 NO_GPU: Json = {"limits": {"nvidia.com/gpu": 0, "cpu": "1"}, "requests": {"cpu": "10m"}}
 
+# DeepSpeed decorates a function of Muon with torch.compile, whose imports are a quarter of a small rank's work.
+EAGER: list[Json] = [{"name": "TORCHDYNAMO_DISABLE", "value": "1"}]
+
 # The first failure, whatever it is, ends the run.
 NO_RESTARTS: Json = {"maxInfrastructureRestarts": 0}
 # Ends at once: a test that stops pods need not wait out the default 30 seconds.
@@ -49,7 +52,9 @@ def ranks(
     return job(name, image, training={**default, **(training or {})}, trainer={**resources, **(trainer or {})}, **more)
 
 
-def deepspeed(name: str, image: str, *, stage: int = 0, training: Json | None = None, **more: Any) -> Json:
+def deepspeed(
+    name: str, image: str, *, stage: int = 0, training: Json | None = None, trainer: Json | None = None, **more: Any
+) -> Json:
     """A job of scripts/train.py: fp32, eight samples a step, of which a rank takes 2 × 2."""
     config = {
         "train_micro_batch_size_per_gpu": 2,
@@ -58,4 +63,5 @@ def deepspeed(name: str, image: str, *, stage: int = 0, training: Json | None = 
         "zero_optimization": {"stage": stage},
     }
     default = {"script": "train.py", "args": ["--config", "$(DEEPSPEED_CONFIG)"], "files": {"configMap": "train"}}
-    return job(name, image, training={**default, **(training or {})}, dsConfig=config, **more)
+    trainer = {**(trainer or {}), "env": [*EAGER, *(trainer or {}).get("env", [])]}
+    return job(name, image, training={**default, **(training or {})}, trainer=trainer, dsConfig=config, **more)

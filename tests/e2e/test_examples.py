@@ -55,6 +55,15 @@ def test_the_trainer_divides_the_data_among_two_ranks(frameworks: Trained, name:
     assert_falls(losses, 0.9)
 
 
+def test_the_trainer_fills_auto_in_and_tells_unchanged_how_far_it_is(frameworks: Trained) -> None:
+    status = frameworks[1]["huggingface-trainer"].status
+    expected = {"world": 2, "stage": 2, "microBatch": 8, "accumulation": 2, "trainBatch": 32}
+    assert {name: status["engine"][name] for name in expected} == expected
+    # How many steps there will be only its callback knows: a bar is switched off.
+    assert (status["progress"]["totalSteps"], status["progress"]["summary"]) == (32, "100%")
+    assert status["progress"]["source"] in {"DeepSpeedEngine", "KubeflowCallback"}
+
+
 def test_an_adapter_is_trained_and_saved_and_nothing_else(frameworks: Trained) -> None:
     log = log_of(frameworks, "lora")
     assert "trainable params: 17,408 || all params: 116,032" in log
@@ -64,6 +73,9 @@ def test_an_adapter_is_trained_and_saved_and_nothing_else(frameworks: Trained) -
 def test_a_loop_with_accelerate_trains_two_ranks(frameworks: Trained) -> None:
     log = log_of(frameworks, "accelerate")
     assert_falls(re.findall(r"epoch \d on 2 ranks: loss ([\d.]+)", log), 0.9)
+    expected = {"world": 2, "stage": 2, "microBatch": 8, "accumulation": 2, "trainBatch": 32}
+    engine = frameworks[1]["accelerate"].status["engine"]
+    assert {name: engine[name] for name in expected} == expected
 
 
 def test_the_quickstart_is_admitted_where_pods_are_restricted(make_namespace: Callable[..., Namespace]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.jobs import NO_GPU, job
+from tests.e2e.jobs import EAGER, NO_GPU, job
 from tests.e2e.kube import Json, Namespace
 from tests.matrix.rows import Row
 
@@ -54,7 +54,7 @@ def _results(namespace: Namespace, image: str, name: str, ranks: int) -> dict[st
         arguments.append("$(DEEPSPEED_CONFIG)")
         more["dsConfigFrom"] = {"configMap": "ds-config", "key": "ds_config.json"}
     training = {"script": "features.py", "args": arguments, "files": {"configMap": "matrix"}}
-    namespace.apply(job(name, image, training=training, trainer={"resources": NO_GPU}, **more))
+    namespace.apply(job(name, image, training=training, trainer={"resources": NO_GPU, "env": EAGER}, **more))
     ended = namespace.ended(name, _LONGEST)
     print(namespace.report(name) if ended.outcome != "Complete" else f"{name}: Complete")
     found: dict[str, Result] = {}
