@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import ANNOTATION_ENDED_RUN
@@ -11,7 +12,7 @@ from deepspeed_operator.controller.clock import steady
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.resources import JOBS, Json
 
-REFUSED_SECONDS = 3600.0
+AGAIN_SECONDS = 3600.0
 
 _log = logging.getLogger(__name__)
 
@@ -24,18 +25,20 @@ class EndedRuns:
         self._client = client
         self._take = take
         self._refused: dict[str, float] = {}  # by namespace where a right is missing, else by the job's uid: since when
+        self._written: dict[tuple[str, str | None], float] = {}  # by the job's uid, and what
         self._noted = False
 
     async def mark(self, job: DeepSpeedJob, text: str | None) -> None:
         """Let the annotation of exactly this version of the job say so; None takes it away.
 
-        A write that the API server refuses is tried again an hour later. TryAgainSoonError where somebody else's write
-        came between.
+        A write that the API server refuses, or that another controller takes back, is tried again an hour later.
+        TryAgainSoonError where somebody else's write came between.
         """
         metadata = job.metadata
-        for known in [each for each, since in self._refused.items() if steady() - since > REFUSED_SECONDS]:
-            del self._refused[known]
-        if not self._refused.keys().isdisjoint({metadata.namespace, metadata.uid}):
+        for since in (self._refused, self._written):
+            _forget(since)
+        written = (metadata.uid, text)
+        if written in self._written or not self._refused.keys().isdisjoint({metadata.namespace, metadata.uid}):
             return
         body: Json = {
             "metadata": {
@@ -47,6 +50,7 @@ class EndedRuns:
         }
         try:
             self._take(await self._client.patch(JOBS, metadata.namespace, body))
+            self._written[written] = steady()
         except ApiError as error:
             if error.status in {404, 409}:
                 raise TryAgainSoonError("its annotation could not be written") from error
@@ -66,3 +70,9 @@ class EndedRuns:
                 error,
             )
         self._noted = True
+
+
+def _forget(since: dict[Any, float]) -> None:
+    """What may be tried again."""
+    for known in [each for each, moment in since.items() if steady() - moment > AGAIN_SECONDS]:
+        del since[known]

@@ -10,7 +10,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller import ended_runs
 from deepspeed_operator.controller.children import TryAgainSoonError
 from deepspeed_operator.controller.client import Client
-from deepspeed_operator.controller.ended_runs import REFUSED_SECONDS, EndedRuns
+from deepspeed_operator.controller.ended_runs import AGAIN_SECONDS, EndedRuns
 from deepspeed_operator.controller.errors import ApiError
 from deepspeed_operator.controller.resources import JOBS, Resource
 
@@ -86,13 +86,29 @@ def test_a_refusal_is_told_once_and_asked_for_again_an_hour_later(
     runs, jobs = ended_runs_at(server), (job("a"), job("b"), job("a"), job("c", "other"))
     with caplog.at_level(logging.WARNING):
         mark(runs, *jobs)
-        clock[0] += REFUSED_SECONDS
+        clock[0] += AGAIN_SECONDS
         mark(runs, *jobs)
         assert [namespace for _, namespace, _ in server.patches] == asked, "whoever was refused is not asked again"
         clock[0] += 1
         server.refusal = None
         mark(runs, *jobs)
-    assert len(server.taken) == len(jobs)
+    assert len(server.taken) == len({each.metadata.uid for each in jobs})
     (line,) = caplog.messages
     assert "deepspeed-operator.dev/ended-run of ml/a could not be written" in line
     assert words in line
+
+
+def test_what_another_controller_takes_back_at_once_is_written_again_an_hour_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(ended_runs, "steady", lambda: clock[0])
+    server = Server()
+    runs = ended_runs_at(server)
+    mark(runs, *[job("a")] * 3)
+    assert len(server.patches) == 1
+    mark(runs, job("a"), text="another run's")
+    assert len(server.patches) == 2, "what it says now was not taken back"
+    clock[0] += AGAIN_SECONDS + 1
+    mark(runs, job("a"))
+    assert len(server.patches) == 3
