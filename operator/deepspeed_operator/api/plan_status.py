@@ -7,6 +7,7 @@ from pydantic import Field
 from deepspeed_operator.api.base import ApiModel
 
 MAX_MESSAGE = 1024
+MAX_MFU_PERCENT = 1000  # no GPU does ten times what its data sheet says: more tells of a wrong model
 
 _Seconds = Annotated[float, Field(ge=0)]
 _Bytes = Annotated[int, Field(ge=0, le=2**62)]
@@ -32,7 +33,7 @@ class PlanStatus(ApiModel):
         description="Bytes a second of an all-reduce among data-parallel ranks, measured before the first step: "
         "2(n-1)/n × bytes ÷ seconds for n ranks. Else that of spec.network.preflight, among all ranks.",
     )
-    mfu_percent: Annotated[float, Field(ge=0, le=1000)] | None = Field(
+    mfu_percent: Annotated[float, Field(ge=0, le=MAX_MFU_PERCENT)] | None = Field(
         default=None,
         description="Model FLOPs utilization of the measured steps: the FLOPs of spec.model, of which none is counted "
         "twice, in percent of what the data sheet of the ranks' GPUs says. Missing where the GPU or the tokens of a "

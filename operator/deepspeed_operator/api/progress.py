@@ -7,6 +7,7 @@ from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.markers import Timestamp
+from deepspeed_operator.api.plan_status import MAX_MFU_PERCENT
 
 MAX_LOSS: Final = 16
 
@@ -69,7 +70,7 @@ class Progress(ApiModel):
         description="Over all ranks: as the program tells it, else samplesPerSecond × spec.model.sequenceLength.",
     )
     step_seconds: StepSeconds | None = Field(default=None, description="What the last steps took.")
-    mfu_percent: Annotated[float, Field(ge=0, le=1000)] | None = Field(
+    mfu_percent: Annotated[float, Field(ge=0, le=MAX_MFU_PERCENT)] | None = Field(
         default=None,
         description="Model FLOPs utilization of the last steps: status.plan.mfuPercent, whose FLOPs are those of "
         "spec.model and whose GPU is the ranks', at the median of stepSeconds.",

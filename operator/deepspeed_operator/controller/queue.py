@@ -81,6 +81,7 @@ class WorkQueue:
                 RECONCILE_ERRORS.inc()
                 delay = self._backoff(key)
                 _log.exception("Reconcile of %s/%s failed; next try in %.1f s", *key, delay)
+                self._cancel_alarm(key)  # it was set for what has not come about
                 self.add_after(key, delay)
             else:
                 self._failures.pop(key, None)

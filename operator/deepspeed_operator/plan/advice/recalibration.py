@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from deepspeed_operator.api.plan_status import MAX_MFU_PERCENT
 from deepspeed_operator.api.status import Batch
 from deepspeed_operator.api.untyped import object_at
 from deepspeed_operator.dsconfig.batch import ACCUMULATION, AUTO, MICRO
@@ -95,6 +96,9 @@ def correct_plan(case: Case | Missing, nodes: int, measured: Measured, preflight
     peak = now.memory.allocated(measured.device_memory) if measured.peak_memory is not None else None
     remarks = tuple(_remarks(case, now, measured, device, rate))
     mfu = _mfu(case, now, measured, device) if device is not None else None
+    if mfu is not None and 100 * mfu > MAX_MFU_PERCENT:
+        words = f"the FLOPs of spec.model are {mfu:.0f} times what the GPUs can do: the ranks train something smaller"
+        remarks, mfu = (*remarks, words), None
     found = Corrected(measured, peak=peak, bus_bandwidth=rate, mfu=mfu, remarks=remarks)
     if now.time is None or (rate is None and now.traffic.terms):
         return found

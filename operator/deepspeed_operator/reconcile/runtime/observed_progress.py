@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from deepspeed_operator.api.plan_status import PlanStatus
+from deepspeed_operator.api.plan_status import MAX_MFU_PERCENT, PlanStatus
 from deepspeed_operator.api.progress import Progress
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.reconcile.admission.plan_forecast import short
@@ -72,11 +72,15 @@ def as_status(said: ToldProgress, read_at: datetime, spec: DeepSpeedJobSpec | No
 
 
 def mfu_percent(progress: Progress, plan: PlanStatus | None) -> float | None:
-    """Return that of the first steps, which were measured, for the time that a step takes now."""
+    """Return that of the first steps, which were measured, for the time that a step takes now.
+
+    None where it is not known, or cannot be: the first steps may have taken much longer than they do now.
+    """
     if plan is None or plan.mfu_percent is None or plan.measured_step_seconds is None:
         return None
     median = progress.step_seconds.median if progress.step_seconds is not None else 0
-    return short(plan.mfu_percent * plan.measured_step_seconds / median) if median else None
+    percent = plan.mfu_percent * plan.measured_step_seconds / median if median else None
+    return short(percent) if percent is not None and percent <= MAX_MFU_PERCENT else None
 
 
 def _moment_of(progress: Progress) -> tuple[object, ...]:

@@ -105,6 +105,12 @@ def test_the_plan_is_in_status_within_30_seconds_of_the_20th_step_and_written_on
     assert (len(simulation.writes), simulation.corrections) == (writes, 1)
 
 
+def test_a_model_that_no_gpu_computes_as_fast_has_no_mfu_and_the_plan_says_so() -> None:
+    found = plan(running({**MEASURED, "stepSeconds": 0.01}))
+    assert found.mfu_percent is None
+    assert "times what the GPUs can do" in (found.message or "")
+
+
 def test_what_is_faster_is_one_advice_and_one_event() -> None:
     simulation = running(MEASURED)
     (finding,) = advised(simulation)

@@ -77,6 +77,8 @@ def test_the_mfu_of_now_is_that_of_the_measured_steps_for_what_a_step_takes_now(
     )
     assert known(simulation, told()).mfu_percent == 20
     assert known(simulation, told(step=481, stepSeconds=None)).mfu_percent is None
+    much_faster = {"median": 0.01, "p95": 0.01}  # the first steps were compiled, say
+    assert known(simulation, told(step=482, stepSeconds=much_faster)).mfu_percent is None, "the server would refuse it"
 
 
 def test_where_nobody_tells_how_many_steps_there_are_nothing_is_guessed() -> None:
