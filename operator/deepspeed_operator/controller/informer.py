@@ -139,7 +139,7 @@ class WorkloadInformer(Informer[WorkloadView]):
     """Watches the Workloads of jobs, once anybody asks for one: where no job has a queue, it costs nothing."""
 
     def __init__(self, client: Client, cache: WorkloadCache, namespace: str | None) -> None:
-        super().__init__(client, WORKLOADS, cache, namespace, workload_view)
+        super().__init__(client, WORKLOADS, cache, namespace, readable)
         self.wanted = asyncio.Event()
 
     async def run(self) -> None:
@@ -154,4 +154,14 @@ def projected(pod: Json) -> PodView | None:
     except (KeyError, ValueError) as error:
         metadata: Json = pod["metadata"]
         _log.debug("Pod %s/%s is not ours: %r", metadata.get("namespace"), metadata["name"], error)
+        return None
+
+
+def readable(workload: Json) -> WorkloadView | None:
+    """Project a Workload; None for one that cannot be read, which must not keep others' news from their jobs."""
+    try:
+        return workload_view(workload)
+    except (KeyError, ValueError) as error:
+        metadata: Json = workload["metadata"]
+        _log.warning("Workload %s/%s cannot be read: %s", metadata.get("namespace"), metadata.get("name"), error)
         return None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from deepspeed_operator.controller.informer import readable
 from deepspeed_operator.controller.workloads import may_be_made
 
 # As the API server tells them of a kind that it is about to delete.
@@ -16,3 +17,12 @@ def test_a_kind_that_is_being_deleted_takes_no_objects(verbs: list[str], *, take
 
 def test_a_group_without_the_kind_takes_none() -> None:
     assert not may_be_made({"resources": [{"name": "clusterqueues", "verbs": [*LAST, "create"]}]})
+
+
+def test_a_workload_that_cannot_be_read_keeps_no_other_jobs_news_back() -> None:
+    metadata = {"name": "w", "namespace": "ml", "uid": "1", "resourceVersion": "7"}
+    update = {"name": "ranks", "annotations": {"of-a-check": "x" * 5000}}
+    checks = {"admissionChecks": [{"name": "check", "podSetUpdates": [update]}]}
+    workload = {"metadata": metadata, "spec": {"podSets": [{"name": "ranks", "count": 2}]}}
+    assert readable({**workload, "status": checks}) is None
+    assert readable(workload) is not None

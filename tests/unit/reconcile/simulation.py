@@ -135,6 +135,8 @@ class Simulation:
         queue = job.status.queue
         found = self.workloads.get(queue.workload or "") if self.watched and queue is not None else None
         view = workload_view(found) if found is not None and self.queue_problem is None else None
+        if view is not None and view.job != job.metadata.name:
+            view = None  # the watch tells each job of what is labelled as its own
         pods, watched = tuple(self.pods.values()), self.watched and self.queue_problem is None
         return reconcile(Observed(job, pods, self.facts, self.now, view, watched), installation)
 

@@ -294,27 +294,6 @@ def test_the_labels_of_kueue_say_the_same() -> None:
     assert "other" not in simulation.job.metadata.labels
 
 
-def test_a_workload_that_somebody_else_has_made_is_adopted() -> None:
-    labels = {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/prebuilt-workload-name": NAME}
-    dispatched = job()
-    metadata = dispatched.metadata.model_copy(update={"labels": labels})
-    simulation = Simulation(dispatched.model_copy(update={"metadata": metadata}), of_queue=dict(FLAVORS))
-    simulation.settle()
-    assert "which is not there" in simulation.condition(ConditionType.READY).message
-    found = {"name": NAME, "namespace": "ml", "uid": "w", "resourceVersion": "1"}
-    simulation.workloads[NAME] = {"metadata": found, "spec": {"podSets": [{"name": "ranks", "count": 2}]}}
-    simulation.wait(30)
-    simulation.settle()
-    (owner,) = simulation.workloads[NAME]["metadata"]["ownerReferences"]
-    assert owner["uid"] == "job-1"
-    admit(simulation)
-    simulation.train()
-    for index in (0, 1):
-        simulation.end(index)
-    simulation.settle()
-    assert condition(simulation, "Finished") == ("True", "Succeeded")
-
-
 def test_a_workload_of_somebody_else_is_left_alone() -> None:
     simulation = Simulation(job(**QUEUED))
     found = {"name": NAME, "namespace": "ml", "uid": "w", "resourceVersion": "1", "ownerReferences": [{"uid": "x"}]}

@@ -27,8 +27,9 @@ def known_workload(observed: Observed) -> WorkloadAnswer:
     if view is not None and view.name == name:
         return WorkloadAnswer(name, view, None, observed.now)
     known = observed.facts.workload
-    if observed.watches_workloads and known is not None and known.view is not None and known.view.job is not None:
-        # It was there, and the watch does not know it: it has gone since.
+    told = known.view.job == observed.job.metadata.name if known is not None and known.view is not None else False
+    if observed.watches_workloads and known is not None and told:
+        # It was there, and the watch, which knows those that are labelled as this job's, does not: it has gone since.
         return observed.facts.get(ReadWorkload(name, known.read_at))
     return observed.facts.get(ReadWorkload(name, observed.now - REREAD))
 

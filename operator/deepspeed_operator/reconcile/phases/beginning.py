@@ -135,8 +135,10 @@ def begin_attempt(
     old_pods = any(not pod.released for pod in observed.pods)
     if phase is Phase.STARTING and draft.queue is not None and draft.queue.name is not None:
         phase = Phase.QUEUED
-        name = observed.job.prebuilt_workload if draft.queue.prebuilt else workload_name(observed.job)
-        draft.queue = draft.queue.model_copy(update={"workload": name})
+        # Also where its label was taken away meanwhile.
+        given = (observed.job.prebuilt_workload or draft.queue.workload) if draft.queue.prebuilt else None
+        name = given or workload_name(observed.job)
+        draft.queue = draft.queue.model_copy(update={"workload": name, "prebuilt": True if given else None})
     draft.attempt = AttemptStatus(
         number=observed.job.status.attempt_number + 1,
         phase=phase,

@@ -77,8 +77,8 @@ def _with_workload(observed: Observed, gang: Gang, view: WorkloadView) -> Outcom
         patch = {"metadata": adoption(observed.job)}
         adopt = PatchWorkload(view.name, view.resource_version, patch, of_status=False)
         return _held(observed, gang, waiting(queue, view), adopt)
-    if observed.job.metadata.uid not in view.owners:
-        return _held(observed, gang, _foreign(view), check_at=observed.now + TRY_AGAIN)
+    if (useless := _useless(observed, view)) is not None:
+        return _held(observed, gang, useless, check_at=observed.now + TRY_AGAIN)
     if view.finished or _is_of_something_else(observed, view):
         if gang.old_pods_that_may_write:
             return _waits_for_old_pods(observed, gang)
@@ -146,9 +146,16 @@ def _is_of_something_else(observed: Observed, view: WorkloadView) -> bool:
     return view.content != workload_content(observed.job, observed.run, queue)
 
 
-def _foreign(view: WorkloadView) -> Obstacle:
-    words = f"Workload {view.name} exists and is not owned by this job: delete it, or give the job another name."
-    return Obstacle(reason=Reason.NAME_CONFLICT, message=words)
+def _useless(observed: Observed, view: WorkloadView) -> Obstacle | None:
+    """Return why the Workload, which is not the operator's to delete, lets no run of this job begin."""
+    queue = queue_of(observed)
+    if observed.job.metadata.uid not in view.owners:
+        words = f"Workload {view.name} exists and is not owned by this job: delete it, or give the job another name."
+        return Obstacle(reason=Reason.NAME_CONFLICT, message=words)
+    if queue.prebuilt and view.finished:
+        words = f"Workload {view.name}, which label kueue.x-k8s.io/prebuilt-workload-name names, is finished: "
+        return unavailable(queue, f"{words}name another one, or remove the label")
+    return None
 
 
 def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome:

@@ -21,7 +21,7 @@ _PODS_READY: Final = "PodsReady"
 # After these Kueue queues a Workload at once; after the others it says itself when.
 _REQUEUED_AT_ONCE: Final = frozenset({"Preempted", "NodeFailures"})
 _MOST_WORDS: Final = 1024
-_GIVING_BACK: Final = frozenset({Phase.QUEUED, Phase.BACKING_OFF})
+_GIVING_BACK: Final = frozenset({Phase.QUEUED, Phase.BACKING_OFF, Phase.SUSPENDED})
 _NOT_YET_READY: Final = frozenset({Phase.STARTING, Phase.REFUSED, Phase.REPLACING, Phase.BACKING_OFF})
 
 
@@ -62,8 +62,8 @@ def _told(observed: Observed, gang: Gang, view: WorkloadView) -> OfQueue | None:
         return None if gang.old_pods_that_may_write else DeleteWorkload(view.name, view.uid)
     if phase is Phase.ENDED:
         return None if may_write else _finish(observed, view)
-    if phase is Phase.SUSPENDED:
-        return None if may_write or queue.prebuilt else DeleteWorkload(view.name, view.uid)
+    if phase is Phase.SUSPENDED and not queue.prebuilt:
+        return None if may_write else DeleteWorkload(view.name, view.uid)
     if phase in _GIVING_BACK and view.evicted and view.reserved:
         return None if may_write else _give_back(observed, view)
     if phase is Phase.RUNNING and not view.holds(_PODS_READY):
