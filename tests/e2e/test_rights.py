@@ -24,6 +24,7 @@ RBAC = {"apiVersion": f"{GROUP_OF_RBAC}/v1"}
         ("create,get pods", "default", ""),
         ("get pods", "default", "author may not create pods in namespace"),
         ("create pods", "other", "author may not run pods as service account other"),
+        ("create pods", "by its old name", "author may not run pods as service account old"),
         ("create pods; use serviceaccounts/other", "other", ""),
         ("create pods; impersonate serviceaccounts", "other", ""),
     ],
@@ -40,7 +41,8 @@ def test_nobody_runs_pods_through_the_operator_who_may_not_run_them(
         rules.append({"apiGroups": [""], "resources": [kind], "verbs": verbs.split(","), **named})
     grant(namespace, rules)
     job = refused_job("a")
-    job["spec"]["template"] = {"spec": {"serviceAccountName": account}}
+    old = {"serviceAccount": "old", "serviceAccountName": ""}
+    job["spec"]["template"] = {"spec": old if account == "by its old name" else {"serviceAccountName": account}}
     # The API server learns of new roles a little later.
     told = refusal or "created"
     eventually(lambda: told in by_author(namespace, "create", "-f", "-", stdin=json.dumps(job)), "the answer", 20)

@@ -22,6 +22,8 @@ from deepspeed_operator.controller.resources import QUOTAS, Json
 
 # Long enough for the jobs of a sweep, which are applied within seconds.
 SHARED_SECONDS = 5.0
+# Rights are given while the operator runs.
+FORBIDDEN_SECONDS = 600.0
 _PODS: Final = frozenset({"pods", "count/pods"})
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
@@ -35,14 +37,15 @@ class Quotas:
         self._client = client
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listed: dict[str, tuple[float, list[Json]]] = {}
-        self._forbidden = False
+        self._forbidden: dict[str, float] = {}  # by namespace: since when
 
     async def shortfall(self, namespace: str, pod: Json, pods: int, *, emptied: bool = False) -> str | None:
         """Return in words which quota has no room for so many of such a pod; None if none is known to lack it.
 
         `emptied`: whether other pods of the job end first, so that nobody knows what will be used of the quotas.
         """
-        if (pods < 2 and not emptied) or self._forbidden:
+        since = self._forbidden.get(namespace)
+        if (pods < 2 and not emptied) or (since is not None and time.monotonic() < since + FORBIDDEN_SECONDS):
             return None
         async with self._asking.setdefault(namespace, asyncio.Lock()):
             recent = time.monotonic() - SHARED_SECONDS
@@ -57,7 +60,8 @@ class Quotas:
         try:
             return [quota async for page in self._client.pages(QUOTAS, namespace, _judged) for quota in page["items"]]
         except ApiError as error:
-            self._forbidden = error.status == 403
+            if error.status == 403:
+                self._forbidden[namespace] = time.monotonic()
             _log.warning("Could not list quotas; a gang's pods are refused one by one for now: %s", error)
             return []
 

@@ -1,10 +1,15 @@
 """Quotas judge one pod at a time; a gang is summed, as far as it is certain."""
 
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
-from deepspeed_operator.controller.quotas import shortfall
+from deepspeed_operator.controller import quotas
+from deepspeed_operator.controller.client import Client
+from deepspeed_operator.controller.errors import ApiError
+from deepspeed_operator.controller.quotas import FORBIDDEN_SECONDS, Quotas, shortfall
 
 GPU = "nvidia.com/gpu"
 
@@ -90,3 +95,28 @@ def test_all_that_is_missing_is_said() -> None:
         "there is no room for all 4 pods: quota team, pods: requested 4, used 0, limited 2; "
         f"quota team, requests.{GPU}: requested 32, used 0, limited 16"
     )
+
+
+def test_a_namespace_whose_quotas_nobody_may_list_is_asked_again_later_and_others_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, asked = [1000.0], list[str]()
+    monkeypatch.setattr(quotas.time, "monotonic", lambda: clock[0])
+
+    class Server:
+        async def pages(self, _: object, namespace: str, __: object) -> AsyncIterator[dict[str, Any]]:
+            asked.append(namespace)
+            if namespace == "forbidden":
+                raise ApiError(403, "Forbidden", "no right to list quotas")
+            yield {"items": [quota({"pods": "1"}, {"pods": "2"})]}
+
+    async def run() -> None:
+        known = Quotas(cast("Client", Server()))
+        for _ in range(3):
+            assert await known.shortfall("forbidden", pod(), 2) is None
+        assert await known.shortfall("other", pod(), 2) is not None
+        clock[0] += FORBIDDEN_SECONDS
+        assert await known.shortfall("forbidden", pod(), 2) is None
+
+    asyncio.run(run())
+    assert asked == ["forbidden", "other", "forbidden"]
