@@ -68,3 +68,9 @@ def test_without_a_watch_the_queue_is_asked_again() -> None:
     admit(simulation)
     simulation.wait(10)
     simulation.train()
+
+
+def test_a_queue_that_does_not_answer_is_asked_less_often() -> None:
+    simulation = Simulation(job(**QUEUED), of_queue=dict(FLAVORS), watched=False, queue_problem="nobody answers")
+    outcome = simulation.settle()
+    assert outcome.check_at == simulation.now + timedelta(seconds=30)

@@ -48,7 +48,8 @@ def wait_in_queue(observed: Observed, gang: Gang, installation: Installation) ->
     removals = delete(gang.stale)
     with meanwhile(keep_status(observed, *removals)):
         outcome = _at_the_queue(observed, gang, installation)
-    if observed.workload is None:  # no watch tells of it
+    last = observed.facts.workload
+    if observed.workload is None and (last is None or last.problem is None):  # no watch tells of it
         outcome = outcome.no_later_than(observed.now + REREAD)
     return replace(outcome, actions=(*removals, *outcome.actions))
 
