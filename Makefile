@@ -52,6 +52,8 @@ lint: $(SYNCED)
 	.venv/bin/lint-imports
 	$(PYTHON) -m dev.names
 	.venv/bin/deptry operator
+	.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
+	.venv/bin/zizmor --offline --quiet .github/workflows
 	.venv/bin/vermin --target=3.8- --violations --no-tips operator/deepspeed_operator/agent
 	git ls-files -z '*.py' '*.go' '*.sh' '*.mk' | xargs -0 awk 'FNR == 401 { print FILENAME ": over 400 lines"; bad = 1 } END { exit bad }'
 
