@@ -331,3 +331,16 @@ def test_other_words_of_the_queue_are_written_once_a_minute() -> None:
     simulation.wait(40)
     simulation.settle()
     assert len(simulation.writes) == writes + 1
+
+
+def test_a_run_that_ends_with_a_lost_node_gives_its_quota_back() -> None:
+    simulation = trained(failurePolicy={"maxInfrastructureRestarts": 0, "replacementDeadlineSeconds": 0})
+    lost = {"lost_since": simulation.now, "ready": False, "deleted_at": simulation.now, "grace_ends": simulation.now}
+    simulation.change(1, **lost, disruption="DeletionByTaintManager")
+    simulation.end(0, 1)
+    simulation.settle()
+    for _ in range(20):
+        simulation.wait(60)
+        simulation.settle()
+    assert simulation.job.status.state is State.FAILED
+    assert condition(simulation, "Finished") == ("True", "Failed")
