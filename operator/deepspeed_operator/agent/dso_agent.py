@@ -142,12 +142,20 @@ class Agent:
 
     def play_again(self) -> None:
         """Another round, once nothing of the last one is left here."""
-        self.round.end()
-        self.round.clear()
-        self.round.shared_memory.clear()
-        self.pod.find_checkpoint(self.pause)
-        self.pod.begin(self.member.round, time.monotonic() - self.stopping)
+        try:
+            self.round.end()
+            self.round.clear()
+            self.round.shared_memory.clear()
+            self.pod.find_checkpoint(self.pause)
+        except Exception:
+            # The hub has the round before behind it, and leaves what is reported of that one.
+            self.begin("Stopping")
+            raise
+        self.begin("Waiting")
         self.play()
+
+    def begin(self, phase: str) -> None:
+        self.pod.begin(self.member.round, time.monotonic() - self.stopping, phase)
 
     def cannot_start(self, error: OSError) -> RunFailedError:
         return RunFailedError(self.launch.cause("PodCheckFailed", f"{error.strerror}: {error.filename}"))
@@ -205,7 +213,7 @@ class Agent:
     @property
     def is_over(self) -> bool:
         """Whether the hub has this round behind it, and prepares another one."""
-        return self.member.round > self.round.number
+        return self.member.round > self.member.current.number
 
     def wait(self, condition: Callable[[], bool], for_peers: bool = False) -> None:
         """Until the condition holds; raises RunFailedError for whatever ends the round before."""

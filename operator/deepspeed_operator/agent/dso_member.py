@@ -29,9 +29,9 @@ class RoundReport:
     whose number tells the hub to leave it.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, phase: str = "Waiting") -> None:
         self.number = number
-        self.phase = "Waiting"
+        self.phase = phase
         self.failure: Cause | None = None  # this pod's
         self.failed_at: float | None = None
         self.left: Cause | None = None  # the first rank of this pod that ended with 0
@@ -107,10 +107,10 @@ class Member(threading.Thread):
         self.current.take(phase, failure)
         self._tell()
 
-    def begin(self, number: int, stop_seconds: float, endings: dict[str, Any] | None) -> RoundReport:
-        """Nothing of an earlier round, whose ranks ended in this way, is left in this pod: it waits for this one."""
+    def begin(self, number: int, stop_seconds: float, endings: dict[str, Any] | None, phase: str) -> RoundReport:
+        """Report of this round. "Waiting": nothing of an earlier one, whose ranks ended in this way, is left here."""
         self.stop_seconds, self.endings = stop_seconds, endings
-        self.current = RoundReport(number)
+        self.current = RoundReport(number, phase)
         self._tell()
         return self.current
 

@@ -83,13 +83,13 @@ class Pod:
             wall_time=self.hub.wall_time if self.hub else None,
         )
 
-    def begin(self, number: int, stop_seconds: float) -> None:
-        """Nothing of the round before is left in this pod, which took so many seconds: wait for this one."""
-        self.phase = "Waiting"
+    def begin(self, number: int, stop_seconds: float, phase: str) -> None:
+        """The round before is over in this pod, which took so many seconds: report of this one."""
+        self.phase = phase
         ended = self.hub.restarts if self.hub else None
         if self.hub and ended and ended.pending_cause:
             self.hub.wall_time.end_round(ended.pending_cause["reason"], ended.decided_at)
-        self.member.begin(number, stop_seconds, self.round.endings)
+        self.member.begin(number, stop_seconds, self.round.endings, phase)
         self.round = self._round()
 
     @property

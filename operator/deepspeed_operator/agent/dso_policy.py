@@ -17,6 +17,7 @@ UNCOUNTED = "uncounted"
 OF_THE_PODS = frozenset(
     (
         "AgentError",
+        "ConversionFailed",
         "HostNotResolved",
         "PeerLost",
         "PeersMissing",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import Ended, Gang, Running, failure_policy, load, rule
+from tests.unit.agent.harness import AGENT, Ended, Gang, Running, failure_policy, load, rule
 
 Make = Callable[..., Gang]
 
@@ -378,3 +378,13 @@ class Proxy:
 
     def mend(self) -> None:
         self.is_cut = False
+
+
+def test_an_agent_that_fails_before_a_later_round_ends_as_that_round(gang: Make, tmp_path: Path) -> None:
+    broken = tmp_path / "agent"
+    shutil.copytree(AGENT, broken)
+    with (broken / "dso_shm.py").open("a") as module:
+        module.write("\ndef broken(self):\n    raise ValueError('broken')\nSharedMemory.clear = broken\n")
+    (ended,) = restarting(gang, "sys.exit(1)", nodes=1, agent=broken).run()
+    assert (ended.cause["reason"], ended.cause["signature"]) == ("AgentError", "ValueError: broken"), ended.output
+    assert ended.cause["round"] == 2

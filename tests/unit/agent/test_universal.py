@@ -129,26 +129,44 @@ def test_an_agent_that_is_told_to_end_meanwhile_ends(gang: Make, tmp_path: Path)
     assert (ended.code, ended.cause["reason"]) == (143, "Terminated"), ended.output
 
 
+# In its first round rank 0 saves once more, and fails.
+SAVES = (
+    "import os, pathlib, shutil\n"
+    + SCRIPT
+    + (
+        "first = root / 'global_step20'\n"
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "    if os.environ['RANK'] == '0':\n"
+        "        shutil.copytree(first, root / 'global_step30')\n"
+        "        (root / 'latest').write_text('global_step30')\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "    import time; time.sleep(60)\n"
+    )
+)
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_each_round_goes_on_from_what_the_one_before_has_saved(gang: Make, tmp_path: Path, nodes: int) -> None:
     root = tmp_path / "run"
     tag(root, 20)
     made = elastic(gang, root, failurePolicy=failure_policy(), nodes=nodes)
-    saves = (
-        "import os, pathlib, shutil\n"
-        + SCRIPT
-        + (
-            "first = root / 'global_step20'\n"
-            "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
-            "    if os.environ['RANK'] == '0':\n"
-            "        shutil.copytree(first, root / 'global_step30')\n"
-            "        (root / 'latest').write_text('global_step30')\n"
-            "        os.kill(os.getpid(), 9)\n"
-            "    import time; time.sleep(60)\n"
-        )
-    )
-    (made.code / "train.py").write_text(saves)
+    (made.code / "train.py").write_text(SAVES)
     ended = made.run()
     assert [each.code for each in ended] == [0] * nodes, ended[0].output
     assert "loads global_step20_universal True" in ended[0].output
     assert "loads global_step30_universal True" in ended[0].output
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_converter_that_fails_before_a_later_round_ends_the_attempt_as_that_round(
+    gang: Make, tmp_path: Path, nodes: int
+) -> None:
+    root = tmp_path / "run"
+    tag(root, 20)
+    fails = "if 'global_step30' in given.input_folder: sys.exit('no room on the volume')"
+    made = elastic(gang, root, act=fails, failurePolicy=failure_policy(), nodes=nodes)
+    (made.code / "train.py").write_text(SAVES)
+    for ended in made.run():
+        assert (ended.cause["reason"], ended.cause["round"]) == ("ConversionFailed", 2), ended.output
+        assert ended.cause["signature"].endswith("ended with 1: no room on the volume")
+        assert ended.output.count("global_step30 is made universal") <= 1, "it is not tried again"
