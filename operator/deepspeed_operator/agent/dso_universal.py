@@ -8,6 +8,7 @@ says load_universal.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ from dso_launch import LaunchDocument, RunFailedError
 
 LATEST_UNIVERSAL = "latest_universal"
 UNFINISHED = ".part"
+MADE_OF = "made_of.json"  # in what was made: when the last file of its source was written, and the size of all
 _MODULE = "deepspeed.checkpoint.ds_to_universal"
 _SHOWN = 200  # characters of the converter's last line
 
@@ -34,17 +36,20 @@ class Conversion:
         inner = None if newest.own else named_by_latest(newest.path)
         self.source = os.path.join(newest.path, inner) if inner else newest.path
         self.target = self.source + UNIVERSAL
+        self.made_of = [newest.time, newest.size]
         self.code: int | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def done(self) -> bool:
-        """Whether it was made before, and is what DeepSpeed loads."""
+        """Whether it was made of this source as it is now, which may have its name again, and DeepSpeed loads it."""
         root, name = os.path.split(self.target)
         try:
             with open(os.path.join(root, LATEST_UNIVERSAL), encoding="utf-8", errors="replace") as file:
-                return file.read(4096).strip() == name and os.path.isdir(self.target)
-        except OSError:
+                named = file.read(4096).strip()
+            with open(os.path.join(self.target, MADE_OF), encoding="utf-8") as file:
+                return named == name and json.load(file) == self.made_of
+        except (OSError, ValueError):
             return False
 
     def reaped(self, pid: int, code: int) -> None:
@@ -100,6 +105,7 @@ class Conversion:
 
     def _put_in_place(self, unfinished: str) -> None:
         """What is there under its own name is whole; DeepSpeed finds it by the file that is written last."""
+        rewrite(os.path.join(unfinished, MADE_OF), json.dumps(self.made_of))
         shutil.rmtree(self.target, ignore_errors=True)
         os.replace(unfinished, self.target)
         root, name = os.path.split(self.target)

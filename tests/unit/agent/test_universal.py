@@ -74,6 +74,19 @@ def test_what_is_made_is_made_once(gang: Make, tmp_path: Path) -> None:
     assert (again.code, "is made" in again.output) == (0, False), again.output
 
 
+@pytest.mark.parametrize("age", [0, 60], ids=["since", "before, as a clock has it that was set back"])
+def test_what_was_made_of_a_checkpoint_that_was_written_again_is_made_anew(
+    gang: Make, tmp_path: Path, age: float
+) -> None:
+    root = tmp_path / "run"
+    tag(root, 20, name="last", age=30)
+    elastic(gang, root).run()
+    tag(root, 40, name="last", age=age)
+    (again,) = elastic(gang, root).run()
+    assert "last is made universal" in again.output
+    assert "loads last_universal True" in again.output
+
+
 def test_what_a_converter_has_left_that_was_killed_is_made_anew(gang: Make, tmp_path: Path) -> None:
     root = tmp_path / "run"
     tag(root, 20)
