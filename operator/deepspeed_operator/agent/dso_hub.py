@@ -20,7 +20,7 @@ from dso_launch import PROTOCOL, Cause, LaunchDocument
 from dso_lost import LostPods
 from dso_policy import judge
 from dso_reason import OF_A_RANK
-from dso_restarts import Restarts
+from dso_restarts import Restarts, knows
 from dso_walltime import WallTime
 
 MOST_REFUSED, REFUSED_SECONDS = 16, 30.0
@@ -151,10 +151,7 @@ class Hub:
             self.restarts.resume(body["record"])
             if body["record"]["wallTime"]:
                 self.wall_time.resume(body["record"]["wallTime"], now, body["parted"] or 0.0)
-            before, own = self.before or body["record"], body["record"]
-            self.before = (
-                own if (own["number"], bool(own["over"])) >= (before["number"], bool(before["over"])) else before
-            )
+            self.before = max(self.before or body["record"], body["record"], key=knows)
         if body["parted"] is not None and not self.launch.fenced:
             self.lost.hear_of_the_hub_before(now, body["parted"])
 
@@ -163,7 +160,8 @@ class Hub:
         launch, text = self.launch, f"pod {self.launch.pod} takes the place of the one that had rank 0"
         cause: Cause = self.before["over"] or launch.cause("PeerLost", text, launch.index)
         restarts = self.restarts
-        verdict = judge(restarts.policy, restarts.record, cause, self.before["stepped"], 0.0, replaceable=True)
+        stepped, saved = restarts.progress = self.before["stepped"], self.before["saved"]
+        verdict = judge(restarts.policy, restarts.record, cause, stepped, 0.0, replaceable=True, saved=saved)
         if verdict.record is None:
             restarts.refused, self.cause = verdict.words, cause
         else:
@@ -194,7 +192,7 @@ class Hub:
             "pod": self.launch.pod,
             "hub": self.launch.replacement,
             "record": {
-                **self.restarts.snapshot(self.round.stepped),
+                **self.restarts.snapshot(self.round.stepped, self._has_saved),
                 "wallTime": self.wall_time.summary(self.now),
             },
             "clock": time.time(),
@@ -302,7 +300,7 @@ class Hub:
         seconds = now - (now if ended.opened_at is None else ended.opened_at)
         index: int = cause.get("index", -1)  # the agents' own all have one
         replaceable = index in self.peers and self.lost.may_lose(index)
-        saved = self.checkpoints is not None and self.checkpoints.progressed
+        saved = self._has_saved
         policy, record = self.restarts.policy, self.restarts.record
         verdict = judge(policy, record, cause, ended.stepped, seconds, replaceable=replaceable, saved=saved)
         if verdict.record is None:
@@ -311,12 +309,17 @@ class Hub:
             self.restarts.refused = verdict.words
             self.cause = cause
             return
+        self.restarts.progress = ended.stepped, saved
         detect = now - (now if ended.failed_at is None else ended.failed_at)
         self.restarts.decide(cause, verdict, now, detect, random.uniform(-1, 1))
         if verdict.replaces:
             self.lost.lose(index, self.peers.pop(index), cause, now)
         self.hangs.begin()
         self.round = HubRound(self.launch, ended.number + 1, self.name_peers)
+
+    @property
+    def _has_saved(self) -> bool:
+        return self.checkpoints is not None and self.checkpoints.progressed
 
     def _check_hang(self, now: float) -> None:
         ended = self.round.left

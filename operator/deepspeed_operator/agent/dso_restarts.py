@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional, Tuple
 
 from dso_cause import ending
 from dso_launch import Cause, LaunchDocument
 from dso_policy import UNCOUNTED, FailurePolicy, Record, Verdict, first_record
 
+Progress = Tuple[Optional[bool], bool]  # whether a rank has made a step, None where unseen, and saved
 SIGNATURE = 200  # characters
 MOST_NODES = 50
 
@@ -27,6 +28,7 @@ class Restarts:
         # Of the next restart, between its decision and its round.
         self.pending: Verdict | None = None
         self.pending_cause: Cause | None = None
+        self.progress: Progress = None, False  # of the round that it ended
         self.decided_at = self.detect_seconds = self.slowest_stop = self.pause = 0.0
 
     def decide(self, cause: Cause, verdict: Verdict, now: float, detect: float, jitter: float) -> None:
@@ -54,9 +56,11 @@ class Restarts:
         self.story = f"{endings}\n{self.story}" if endings else self.story
         self.pending = self.pending_cause = None
 
-    def snapshot(self, stepped: bool | None) -> dict[str, Any]:
+    def snapshot(self, stepped: bool | None, saved: bool) -> dict[str, Any]:
         """All that another hub needs to go on, should this one be lost. Members keep it."""
         record = self.record
+        if self.pending_cause:
+            stepped, saved = self.progress  # by which another hub judges that cause again
         return {
             "number": self.number,
             "last": self.last,
@@ -66,6 +70,7 @@ class Restarts:
             "unhealthy": record.unhealthy,
             "nodes": sorted(record.nodes)[:MOST_NODES],
             "stepped": stepped,
+            "saved": saved,
             "over": self.pending_cause,
         }
 
@@ -89,6 +94,12 @@ class Restarts:
             "repeated": {"key": self.record.key, "count": self.record.alike},
             "last": self.last,
         }
+
+
+def knows(snapshot: Mapping[str, Any]) -> tuple[int, bool, int, bool]:
+    """What makes one snapshot better than another: members do not all have the latest one, or have a new hub's own."""
+    stepped = {None: 0, False: 1, True: 2}[snapshot["stepped"]]
+    return snapshot["number"], bool(snapshot["over"]), stepped, snapshot["saved"]
 
 
 def failure(cause: Cause) -> str:

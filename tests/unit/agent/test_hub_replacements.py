@@ -1,5 +1,6 @@
 """What the hub makes of pods that are lost, of those that take their places, and of lost ones that come back."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -266,3 +267,33 @@ def test_a_hub_that_leaves_tells_its_members_first() -> None:
         gang.sent(body, gang.reply(body))
     assert gang.all_informed()
     assert gang.cause is None
+
+
+def test_what_another_hub_has_told_a_member_is_not_what_it_learns_of_the_one_before() -> None:
+    before = hub()
+    for index in (1, 2, 3):
+        tell(before, index, 1, "Running", 1.5, stepped=True)
+    record = first_record(before)
+    gang = another_hub()
+    own = tell(gang, 0, 1, "Waiting", 3.0, knows=[1, 0], **OWN)["record"]
+    tell(gang, 1, 1, "Running", 4.0, knows=[1, 1], record=record)
+    tell(gang, 1, 1, "Running", 4.1, knows=[1, 1], record=own)
+    tell(gang, 2, 1, "Running", 4.2, knows=[1, 1], record={**record, "stepped": None})
+    assert gang.before["stepped"] is True
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_failure_after_which_the_hub_was_lost_counts_with_the_progress_before_it(saved: bool) -> None:
+    before = hub()
+    before.checkpoints = SimpleNamespace(progressed=saved, resume_from="")
+    tell(before, 2, 1, "Running", 1.5, stepped=True)
+    tell(before, 1, 1, "Stopping", 2.0, cause=CAUSE)
+    record = tell(before, 2, 1, "Stopping", 2.1)["record"]
+    assert (record["over"]["reason"], record["stepped"], record["saved"]) == ("RankFailed", True, saved)
+    gang = another_hub(
+        restarts={"user": 0, "infrastructure": 9},
+        rules=[rule(action="Fail", unlessSaved=True, budget="infrastructure")],
+    )
+    tell(gang, 0, 1, "Waiting", 3.0, knows=[1, 0], **OWN)
+    members(gang, 4.0, 2, knows=[2, 1], record=record)
+    assert (gang.cause is None) == saved
