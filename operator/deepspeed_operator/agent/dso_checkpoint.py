@@ -6,6 +6,7 @@ All files are looked at in a thread of its own: a volume may not answer, and the
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -26,9 +27,11 @@ from dso_launch import LaunchDocument, expand
 
 LOOK_SECONDS = 5.0
 LONGEST_LOOK_SECONDS = 3.0
+INSIST_SECONDS, RETRY_SECONDS = 10.0, 0.5  # on a look that a round begins with
 UNFINISHED_SECONDS = 600.0  # after which an unfinished checkpoint that nobody changes is not looked at any more
 TORN = "latest.torn"
 UNIVERSAL = "_universal"  # of the name of a checkpoint that was made universal
+_NOT_THERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL))
 # DeepSpeed's own line when it begins to save.
 _SAVING = re.compile(rb"Saving model checkpoint: (/?[^\s/][^\s]*?/[^\s/]+)/[^\s/]+_model_states\.pt")
 _OF_A_FRAMEWORK = re.compile(r"checkpoint[-_]\d+|.*\.ckpt")
@@ -163,15 +166,30 @@ class Checkpoints(threading.Thread):
             self.wakes.clear()
             asked, answered = self.asked, self.answered
             if self.visible:
-                with contextlib.suppress(OSError, ValueError):  # it is not there yet, may not be read, or is no path
-                    if answered < self.mends <= asked:
-                        self._mend(str(self.root))
-                    self._look(str(self.root), again=answered < asked)
+                root, insists = str(self.root), answered < self.begins <= asked
+                if answered < self.mends <= asked:
+                    self._try(lambda root=root: self._mend(root), insists)
+                self._try(lambda root=root, again=answered < asked: self._look(root, again=again), insists)
             if answered < self.begins <= asked:
                 self.before = self._newest_before()
             if answered < self.ends <= asked:
                 self.at_the_end = self.newest
             self.answered = asked
+
+    def _try(self, act: Callable[[], None], insists: bool) -> None:
+        """`insists`: a round begins with what is seen, so that a volume which fails now is no empty one."""
+        until = time.monotonic() + INSIST_SECONDS
+        while True:
+            try:
+                return act()
+            except ValueError:  # it is no path
+                return None
+            except OSError as error:
+                if error.errno in _NOT_THERE or not insists:
+                    return None
+                if time.monotonic() > until:
+                    return self.warn(f"checkpoints in {self.root} cannot be seen: {error}")
+            time.sleep(RETRY_SECONDS)
 
     def _newest_before(self) -> Checkpoint | None:
         """The newest one without that of the save which has shown where the round saves, if it was that fast."""

@@ -48,13 +48,19 @@ class World(NamedTuple):
 
 
 def checkpoints(root: str, ranks: int) -> Iterator[Checkpoint]:
-    """Yield those in a directory, the newest first; raise OSError. `ranks`: of the job, where no file tells it."""
+    """Yield those in a directory, the newest first, without those that cannot be read; raise OSError.
+
+    `ranks`: of the job, where no file tells it.
+    """
     found: list[tuple[float, int, str]] = []
     for name, entry in _entries(root):
         if entry.is_dir():
             found.append((entry.stat().st_mtime, _number(name) or 0, name))
     for _, _, name in sorted(found, reverse=True):
-        checkpoint = checkpoint_at(os.path.join(root, name), ranks)
+        try:
+            checkpoint = checkpoint_at(os.path.join(root, name), ranks)
+        except OSError:
+            continue
         if checkpoint:
             yield checkpoint
 

@@ -1,5 +1,6 @@
 """What rank 0's agent does with a run's checkpoints before its ranks start, and what it gives them to go on from."""
 
+import errno
 import signal
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.agent.harness import Gang, failure_policy, launch_of, load, rule
-from tests.unit.agent.saved import aged, cut, tag, trainers
+from tests.unit.agent.saved import aged, cut, files, tag, trainers
 
 Make = Callable[..., Gang]
 OPTIMIZER = "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"
@@ -66,6 +67,53 @@ def test_so_does_one_that_names_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "latest").write_text(text)
     settled(tmp_path)
     assert (tmp_path / "latest").read_text() == "global_step20"
+
+
+def test_a_directory_that_nobody_may_read_keeps_latest_from_no_repair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag(tmp_path, 20)
+    (tmp_path / "latest").write_text("global_step99")
+    (tmp_path / "lost+found").mkdir()
+    entries = files._entries
+
+    def refusing(path: str) -> Any:
+        if path.endswith("lost+found"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return entries(path)
+
+    monkeypatch.setattr(files, "_entries", refusing)
+    settled(tmp_path)
+    assert (tmp_path / "latest").read_text() == "global_step20"
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let so many looks fail, as on a volume whose server is away."""
+    module, left = load("dso_checkpoint"), [OSError(errno.ESTALE, "Stale file handle")] * times
+    look = module.newest_complete
+
+    def newest(root: str, ranks: int) -> Any:
+        if left:
+            raise left.pop()
+        return look(root, ranks)
+
+    monkeypatch.setattr(module, "newest_complete", newest)
+
+
+def test_a_volume_that_fails_once_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tag(tmp_path, 20)
+    failing(monkeypatch, 1)
+    made, said = settled(tmp_path)
+    assert (made.resume_from, said) == (str(whole), [])
+
+
+def test_a_volume_that_goes_on_failing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tag(tmp_path, 20)
+    failing(monkeypatch, 1000)
+    monkeypatch.setattr(load("dso_checkpoint"), "INSIST_SECONDS", 0.0)
+    made, said = settled(tmp_path)
+    assert made.resume_from == ""
+    assert said == [f"checkpoints in {tmp_path} cannot be seen: [Errno {errno.ESTALE}] Stale file handle"]
 
 
 def test_a_universal_checkpoint_stays_named(tmp_path: Path) -> None:
