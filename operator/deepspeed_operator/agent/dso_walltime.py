@@ -81,7 +81,7 @@ class WallTime:
         """Go on from what another hub has counted, which answered last so many seconds ago."""
         if sum(told[kind] for kind in KINDS) > sum(self.seconds.values()):
             self.seconds = {kind: told[kind] for kind in KINDS}
-            self.begun, self.until = True, now - parted
+            self.begun, self.until = True, now - parted - told["secondsSince"]
             self.reached = self.highest = max(self.highest, told["reached"])
 
     def summary(self, now: float) -> dict[str, Any] | None:

@@ -103,6 +103,15 @@ def test_after_the_last_step_of_a_run_that_succeeds_nothing_is_lost() -> None:
     assert told(time, 120.0) == {"starting": 1.0, "productive": 7.0}
 
 
+def test_another_hub_counts_since_the_last_step_and_not_since_the_last_answer() -> None:
+    time = wall_time()
+    Rank(time, 1, 100.0).steps(10, 1.0).seen()
+    later = load("dso_walltime").WallTime(7.0, 0)
+    later.resume(time.summary(115.0), 30.0, 20.0)  # 5 s since the last step when it was told, 20 s ago
+    Rank(later, 2, 35.0, step=10).steps(1, 1.0).seen()
+    assert told(later, 36.0)["restarting"] == 31.0
+
+
 def test_another_hub_goes_on_from_what_its_members_know() -> None:
     time = wall_time()
     Rank(time, 1, 100.0).steps(10, 1.0).seen()
