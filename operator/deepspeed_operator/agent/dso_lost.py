@@ -19,7 +19,7 @@ class LostPods:
         self.launch = launch
         self.causes: dict[str, Cause] = {}  # why each is lost, by its uid: one that comes back is told, and ends
         self.awaited: dict[int, Peer] = {}  # by index, while no other has taken its place
-        self.until = float("inf")  # when the others cease to wait
+        self.until: dict[int, float] = {}  # by index, when the others cease to wait for another
         self.fences: dict[str, float] = {}  # by uid, when none of its ranks can write any more
 
     def may_lose(self, index: int) -> bool:
@@ -32,8 +32,7 @@ class LostPods:
         return self.launch.replacement_seconds > 0 and enough
 
     def lose(self, index: int, peer: Peer, cause: Cause, now: float) -> None:
-        if not self.awaited:
-            self.until = now + self.launch.replacement_seconds
+        self.until[index] = now + self.launch.replacement_seconds
         self.awaited[index] = peer
         self.causes[peer.uid] = cause
         self.fences[peer.uid] = 0.0
@@ -61,6 +60,5 @@ class LostPods:
 
     def late(self, now: float) -> Cause | None:
         """Why the attempt ends for want of a pod that did not come in time; None while there is time, or none lacks."""
-        if not self.awaited or now <= self.until:
-            return None
-        return self.causes[next(iter(self.awaited.values())).uid]
+        late = [peer for index, peer in self.awaited.items() if now > self.until[index]]
+        return self.causes[late[0].uid] if late else None

@@ -126,6 +126,22 @@ def test_another_pod_that_is_lost_meanwhile_is_waited_for_as_well() -> None:
     assert answer["rounds"]["infrastructure"] + answer["rounds"]["user"] == 1, "one start of the ranks"
 
 
+def test_each_lost_pod_is_waited_for_as_long_as_the_first() -> None:
+    gang = hub()
+    tell(gang, 1, 1, "Stopping", 2.0, cause=LOSS)
+    for moment in range(3, WAITS):
+        survive(gang, float(moment))
+    second = float(WAITS)
+    tell(gang, 2, 2, "Waiting", second, cause={**LOSS, "index": 2, "pod": "pretrain-1-2", "node": "node2"})
+    join(gang, second + 1)
+    for moment in range(WAITS + 2, 2 * WAITS + 1):
+        survive(gang, float(moment), lost=(1, 2))
+        join(gang, float(moment))
+        assert not gang.decided
+    survive(gang, second + WAITS + 1, lost=(1, 2))
+    assert (gang.cause["reason"], gang.cause["index"]) == ("Terminated", 2)
+
+
 @pytest.mark.parametrize(
     ("policy", "index"),
     [({"replacementSeconds": 0}, 1), ({"restartInPlace": False}, 1), ({"replacementSeconds": 0}, 0)],
