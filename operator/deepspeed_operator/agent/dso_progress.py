@@ -149,9 +149,20 @@ class Progress:
     def told_steps(self) -> ToldSteps:
         """What sources beside the engines have told of steps."""
         with self.lock:
-            tracks = [track for source, track in self.tracks.items() if source != ENGINE and track.step is not None]
-            complete = any(track.total and (track.step or 0) >= track.total for track in tracks)
-            return ToldSteps(max((track.at for track in tracks), default=None), complete)
+            told = [(source, track) for source, track in self.tracks.items() if source != ENGINE]
+            steps = [(source, track, track.step) for source, track in told if track.step is not None]
+            complete = any(
+                track.total and step >= track.total and self._is_of_training(source, step)
+                for source, track, step in steps
+            )
+            return ToldSteps(max((track.at for _, track, _ in steps), default=None), complete)
+
+    def _is_of_training(self, source: str, step: int) -> bool:
+        """Whether the last of this source's steps is the training's: a bar may count files before it."""
+        engine, last = self.tracks[ENGINE].step, self.last_step
+        if engine is None:
+            return source == self._source()
+        return source not in BARS or near(step, engine) or (last is not None and near(step, last.taken))
 
     def _told_step(self) -> LastStep | None:
         """The last step that a source has told, where no engine of DeepSpeed's is seen."""

@@ -147,3 +147,35 @@ def test_in_lightning_the_batches_of_all_epochs_count(made: Any) -> None:
     made.take_output(b"\rEpoch 2:  12%|#2        | 120/1000 [00:10<01:20, 11.00it/s, v_num=0, train_loss=0.501]\n")
     state = told(made, 1e9)
     assert (state["source"], state["step"], state["loss"]) == ("LightningBar", 2120, "0.501")
+
+
+def complete(source: str, step: int, engine: int | None, taken: int = 1) -> bool:
+    """Whether the ranks have made all steps where this source is at its end and the engine is there."""
+    of_engine = [] if engine is None else [rank(engine, 10.0)]
+    for each in of_engine:
+        each.taken = taken
+    made = progress.Progress(lambda: of_engine)
+    made.take(source, {"step": step, "total": step}, 5.0)
+    made.look()
+    return made.told_steps().complete
+
+
+def test_a_bar_over_files_before_the_training_does_not_end_it() -> None:
+    assert not complete("ProgressBar", 5000, engine=40)
+
+
+@pytest.mark.parametrize(
+    ("source", "step", "engine", "taken"),
+    [("ProgressBar", 100, 100, 100), ("ProgressBar", 500, 1000, 500), ("Script", 10, 1000, 1000)],
+    ids=["the engine's own steps", "those since a resume", "the program's own word"],
+)
+def test_who_counts_the_steps_of_the_training_tells_its_end(source: str, step: int, engine: int, taken: int) -> None:
+    assert complete(source, step, engine, taken)
+
+
+def test_without_an_engine_the_most_trusted_tells_it() -> None:
+    assert complete("ProgressBar", 100, engine=None)
+    made = progress.Progress(list)
+    made.take("ProgressBar", {"step": 5000, "total": 5000}, 5.0)
+    made.take("Script", {"step": 3, "total": 100}, 6.0)
+    assert not made.told_steps().complete
