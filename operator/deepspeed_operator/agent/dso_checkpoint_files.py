@@ -225,8 +225,12 @@ def _world(path: str) -> World | None:
         return None
     optimizer = re.search(_key("optimizer") + rb"(.)", pickled, re.DOTALL)
     partitioned = optimizer is not None and optimizer[1] == b"N"
-    sizes = _integer(pickled, "dp_world_size"), _integer(pickled, "mp_world_size")
-    return World(*sizes, _integer(pickled, "global_steps"), partitioned)
+    data, shard = _integer(pickled, "dp_world_size"), _integer(pickled, "mics_shard_size")
+    if (
+        data and shard and shard < data
+    ):  # of MiCS only the first group of ranks saves; none has -1, which is read as much
+        data = shard
+    return World(data, _integer(pickled, "mp_world_size"), _integer(pickled, "global_steps"), partitioned)
 
 
 def _key(name: str) -> bytes:

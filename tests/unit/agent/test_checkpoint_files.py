@@ -50,6 +50,15 @@ def test_the_ranks_that_saved_it_count_and_not_those_of_today(tmp_path: Path) ->
     assert files.checkpoint_at(str(tag(tmp_path, 20)), 8).missing == ""
 
 
+@pytest.mark.parametrize(("shard", "whole"), [(RANKS, True), (-1, False)])
+def test_of_mics_only_the_first_group_of_ranks_saves(tmp_path: Path, shard: int, whole: bool) -> None:
+    directory = tag(tmp_path, 20, stage=3)
+    zero = {"stage": 3, "mics_shard_size": shard}
+    state = {"module": {}, "optimizer": None, "dp_world_size": 2 * RANKS, "mp_world_size": 1}
+    archive(directory / f"zero_pp_rank_0_{MODEL}", **state, ds_config={"zero_optimization": zero})
+    assert (missing(directory) == "") == whole
+
+
 def test_a_file_in_the_old_format_is_known_by_its_size_and_the_ranks_by_the_job(tmp_path: Path) -> None:
     directory = tag(tmp_path, 20)
     (directory / MODEL).write_bytes(b"\x80\x02 a pickle, and no archive")
