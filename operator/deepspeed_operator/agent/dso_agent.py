@@ -149,13 +149,10 @@ class Agent:
             self.pod.find_checkpoint(self.pause)
         except Exception:
             # The hub has the round before behind it, and leaves what is reported of that one.
-            self.begin("Stopping")
+            self.pod.begin(self.member.round, time.monotonic() - self.stopping, "Stopping")
             raise
-        self.begin("Waiting")
+        self.pod.begin(self.member.round, time.monotonic() - self.stopping, "Waiting")
         self.play()
-
-    def begin(self, phase: str) -> None:
-        self.pod.begin(self.member.round, time.monotonic() - self.stopping, phase)
 
     def cannot_start(self, error: OSError) -> RunFailedError:
         return RunFailedError(self.launch.cause("PodCheckFailed", f"{error.strerror}: {error.filename}"))
