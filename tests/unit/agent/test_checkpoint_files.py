@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_the_ranks_that_saved_it_count_and_not_those_of_today(tmp_path: Path) ->
 def test_of_mics_only_the_first_group_of_ranks_saves(tmp_path: Path, shard: int, whole: bool) -> None:
     directory = tag(tmp_path, 20, stage=3)
     zero = {"stage": 3, "mics_shard_size": shard}
-    state = {"module": {}, "optimizer": None, "dp_world_size": 2 * RANKS, "mp_world_size": 1}
+    state: dict[str, Any] = {"module": {}, "optimizer": None, "dp_world_size": 2 * RANKS, "mp_world_size": 1}
     archive(directory / f"zero_pp_rank_0_{MODEL}", **state, ds_config={"zero_optimization": zero})
     assert (missing(directory) == "") == whole
 
