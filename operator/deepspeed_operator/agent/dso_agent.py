@@ -247,7 +247,7 @@ class Agent:
 
     def pause(self) -> bool:
         self.next_event(0.02)
-        return bool(self.terminated_by)
+        return bool(self.terminated_by or self.member.cause)
 
     def next_event(self, timeout: float) -> None:
         try:

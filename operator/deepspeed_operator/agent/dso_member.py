@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING, Any, Callable
 
 from dso_address import own_addresses
@@ -98,9 +99,13 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         while not (self.cause or self.finished):
-            # The first call is not held: it tells that rank 0 is there.
-            if not self._call(wait=self.contact > float("-inf")):
-                time.sleep(RETRY_SECONDS)
+            try:
+                # The first call is not held: it tells that rank 0 is there.
+                if self._call(wait=self.contact > float("-inf")):
+                    continue
+            except Exception:  # such as no thread to be had: whoever is silent is taken for lost
+                traceback.print_exc()
+            time.sleep(RETRY_SECONDS)
 
     def report(self, phase: str, failure: Cause | None = None) -> None:
         """Tell the hub at once, beside the standing call; its answer arrives like any other."""
