@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,15 @@ CONFIG = {"train_micro_batch_size_per_gpu": 4}
 # What a training script may ask for: the variables that a rank was given, one JSON object a line.
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
 
+# Where a rank does something after another's end: once the agent has seen that, it is no process any more.
+AWAIT = """
+import os, signal, sys, time
+rank = int(os.environ["RANK"])
+os.symlink(str(os.getpid()), f"rank-{rank}")
+def wait_for_the_end_of(other):
+    while not os.path.islink(f"rank-{other}") or os.path.exists("/proc/" + os.readlink(f"rank-{other}")):
+        time.sleep(0.02)
+"""
 
 # What termination messages say of rounds where nothing was started again.
 NO_RESTARTS: dict[str, Any] = {
@@ -84,10 +94,10 @@ def document(**fields: Any) -> dict[str, Any]:
         "requiredFabric": None,
         "preflightBandwidth": None,
         "measure": False,
-        "startupDeadlineSeconds": 15,
+        "startupDeadlineSeconds": 120,
         "successPolicy": "AllPods",
         "terminationGraceSeconds": 30,
-        "fenceSeconds": 20,
+        "fenceSeconds": 120,
         "failurePolicy": failure_policy(restartInPlace=False),
         "checkpoint": {"path": None, "declared": False, "repairLatest": True, "since": 0, "conversionSeconds": 0},
         "hang": hang(),
@@ -261,6 +271,19 @@ def put(path: Path, text: str) -> None:
     """Write a file, but not while agents that have begun may be reading the same from it."""
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
+
+
+def altered(directory: Path, **constants: float) -> Path:
+    """An agent whose constants of these names have these values: it waits long enough for a busy machine."""
+    copy = shutil.copytree(AGENT, directory / "agent")
+    for name, value in constants.items():
+        found = 0
+        for path in copy.glob("*.py"):
+            text, count = re.subn(rf"(?m)^{name} = [\d.]+", f"{name} = {value}", path.read_text())
+            path.write_text(text)
+            found += count
+        assert found == 1, name
+    return copy
 
 
 def load(module: str) -> ModuleType:

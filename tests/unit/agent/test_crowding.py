@@ -14,7 +14,7 @@ from tests.unit.agent.harness import Gang
 
 Make = Callable[..., Gang]
 
-FENCE = 5
+FENCE = 10
 FILES = 400
 FEW_FILES = ("sh", "-c", f'ulimit -n {FILES} && exec "$@"', "sh")
 SLOW = {

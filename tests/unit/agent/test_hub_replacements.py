@@ -18,7 +18,7 @@ SECOND: dict[str, Any] = {"pod": "pretrain-1-1-r1", "podUid": "uid-r1", "node": 
 def hub(**policy: Any) -> Any:
     """One whose first round runs, and which waits for replacements."""
     given = failure_policy(**{"replacementSeconds": WAITS, **policy})
-    made = load("dso_hub").Hub(launch_of(NODES, failurePolicy=given), 0.0)
+    made = load("dso_hub").Hub(launch_of(NODES, fenceSeconds=20, failurePolicy=given), 0.0)
     for index in range(NODES):
         tell(made, index, 1, "Waiting", 1.0)
     assert made.round.opened
@@ -191,7 +191,8 @@ def members(
 
 def another_hub(*, fenced: bool = True, **policy: Any) -> Any:
     """That of the pod which took the place of rank 0's."""
-    launch = launch_of(NODES, failurePolicy=failure_policy(**{"replacementSeconds": WAITS, **policy}))
+    given = failure_policy(**{"replacementSeconds": WAITS, **policy})
+    launch = launch_of(NODES, fenceSeconds=20, failurePolicy=given)
     launch.replacement, launch.fenced, launch.pod = 1, fenced, "pretrain-1-0-r1"
     return load("dso_hub").Hub(launch, 0.0)
 

@@ -19,7 +19,7 @@ CAUSE: dict[str, Any] = {
 
 def hub() -> Any:
     """One whose first round runs."""
-    made = load("dso_hub").Hub(launch_of(NODES, failurePolicy=failure_policy()), 0.0)
+    made = load("dso_hub").Hub(launch_of(NODES, fenceSeconds=20, failurePolicy=failure_policy()), 0.0)
     for index in range(NODES):
         tell(made, index, 1, "Waiting", 1.0)
     assert made.round.opened

@@ -60,7 +60,7 @@ def test_the_others_wait_for_the_pod_that_takes_the_lost_ones_place(gang: Make, 
 
 def test_a_pod_that_was_replaced_ends_its_ranks_when_it_comes_back(gang: Make) -> None:
     """Its node was cut off, or slept: no round begins while its ranks may write."""
-    running = started(restarting(gang, TRAINS, policy=REPLACES, launch={"fenceSeconds": 3}).start_all(), 2)
+    running = started(restarting(gang, TRAINS, policy=REPLACES, launch={"fenceSeconds": 12}).start_all(), 2)
     lost = running[1]
     os.killpg(lost.process.pid, signal.SIGSTOP)
     waits(running[0])
