@@ -1,8 +1,10 @@
 """Where rank 0's pod decides: its success is the gang's, and the others only serve it."""
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 
-from tests.unit.agent.harness import Gang
+from tests.unit.agent.harness import Gang, altered
 
 Make = Callable[..., Gang]
 HEAD = {"successPolicy": "Head"}
@@ -37,21 +39,24 @@ def test_one_that_fails_before_the_head_has_ended_fails_the_gang(gang: Make) -> 
     assert ended[0].cause["index"] == 1
 
 
-def test_one_that_fails_because_the_head_has_ended_is_no_failure(gang: Make) -> None:
+def test_one_that_fails_because_the_head_has_ended_is_no_failure(gang: Make, tmp_path: Path) -> None:
     """Either may be reported first."""
     ends = "open('ends', 'w').close(); sys.exit()"
     script = SERVE.format(ends, "while not os.path.exists('ends'): pass\nsys.exit('the head has gone')")
-    ended = gang(nodes=2, script=script, launch=HEAD).run()
+    ended = gang(nodes=2, script=script, launch=HEAD, agent=altered(tmp_path, SETTLE_SECONDS=60)).run()
     assert ended[0].code == 0
     assert ended[0].cause["reason"] == "Completed"
 
 
-def test_a_heads_failure_that_follows_from_anothers_is_told_as_that_ones(gang: Make) -> None:
-    follows = "while not os.path.exists('fails'): pass\n    time.sleep(0.5); raise RuntimeError('an actor died')"
-    ended = gang(
-        nodes=2, script=SERVE.format(follows, "open('fails', 'w').close(); raise ValueError('no data')"), launch=HEAD
-    ).run()
-    assert {each.cause["signature"] for each in ended} == {"ValueError: no data"}
+def test_a_heads_failure_that_follows_from_anothers_is_told_as_that_ones(gang: Make, tmp_path: Path) -> None:
+    follows = "while not os.path.exists('failed'): time.sleep(0.02)\n    raise RuntimeError('an actor died')"
+    script = SERVE.format(follows, "raise ValueError('no data')")
+    made = gang(nodes=2, script=script, launch=HEAD, agent=altered(tmp_path, SETTLE_SECONDS=60))
+    head, other = made.start_all()
+    other.wait_for_output("rank 1 exited with code 1")
+    time.sleep(0.5)  # in which the hub hears of it
+    (made.code / "failed").touch()
+    assert {each.end().cause["signature"] for each in (head, other)} == {"ValueError: no data"}
 
 
 def test_a_worker_that_ends_with_0_before_waits_for_the_head(gang: Make) -> None:

@@ -1,11 +1,12 @@
 """Whom ranks that timed out had waited for, and what it printed last."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.agent.harness import Gang, load
+from tests.unit.agent.harness import Gang, altered, load
 
 late = load("dso_late")
 Make = Callable[..., Gang]
@@ -64,19 +65,23 @@ def test_a_monitored_barrier_names_them_itself() -> None:
     )
 
 
-def test_a_gang_of_agents_tells_who_was_late(gang: Make) -> None:
+def test_a_gang_of_agents_tells_who_was_late(gang: Make, tmp_path: Path) -> None:
     told = TOLD.format(rank=1, number=7, what="ALLREDUCE")
     script = (
         "import os, sys, time\n"
         "if os.environ['RANK'] == '0':\n"
         f"    print({TOKENIZING!r}, flush=True)\n"
         "    time.sleep(60)\n"
-        "time.sleep(1)\n"
+        "while not os.path.exists('printed'):\n"
+        "    time.sleep(0.02)\n"
         f"print('terminate called after throwing it'); print('  what():  ' + {told!r}, flush=True)\n"
         "os.abort()\n"
     )
-    ended = gang(nodes=2, script=script).run()
-    for each in ended:
+    made = gang(nodes=2, script=script, agent=altered(tmp_path, TIMEOUT_SETTLE_SECONDS=10))
+    running = made.start_all()
+    running[0].wait_for_output(TOKENIZING)
+    (made.code / "printed").touch()
+    for each in [each.end() for each in running]:
         assert (each.cause["reason"], each.cause["rank"], each.cause["signal"]) == ("NcclTimeout", 1, 6)
         assert "rank 1 waited 600 s in ALLREDUCE 7: rank 0 in pod pretrain-1-0 on node node0" in each.cause["signature"]
         assert f"'{TOKENIZING}'" in each.cause["signature"]

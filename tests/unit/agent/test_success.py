@@ -168,7 +168,7 @@ def test_a_probe_waits_until_the_ranks_run_and_does_not_fail(gang: Make) -> None
     made = gang(nodes=2, script="import time; time.sleep(60)")
     first = made.start(0)
     first.wait_for(lambda: first.ask("/livez") == 200)
-    with ThreadPoolExecutor() as pool, closing(HTTPConnection(first.host, made.port, timeout=20)) as probe:
+    with ThreadPoolExecutor() as pool, closing(HTTPConnection(first.host, made.port, timeout=60)) as probe:
         probe.request("GET", "/readyz")
         gone = [socket.create_connection((first.host, made.port)) for _ in range(14)]
         for each in gone:
@@ -178,7 +178,7 @@ def test_a_probe_waits_until_the_ranks_run_and_does_not_fail(gang: Make) -> None
         assert first.get("/state")[1]["phase"] == "Waiting"
         assert not answer.done()
         made.start(1)
-        assert answer.result(20).status == 200
+        assert answer.result(60).status == 200
 
 
 def test_probes_that_wait_are_bounded(gang: Make) -> None:
@@ -225,11 +225,13 @@ def package(directory: Path, name: str, files: dict[str, str]) -> str:
 
 def test_the_installed_deepspeed_is_reported_and_compared(gang: Make, tmp_path: Path) -> None:
     path = package(tmp_path, "deepspeed-0.18.9.dist-info", {"METADATA": ""})
-    made = gang(script="import time; time.sleep(0.5)", launch={"deepspeedVersion": "0.19.8"})
+    script = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    made = gang(script=script, launch={"deepspeedVersion": "0.19.8"})
     running = made.start(PYTHONPATH=path)
     running.wait_for(lambda: running.ask("/readyz") == 200 and running.get("/state")[1]["deepspeed"] is not None)
     warning = "DeepSpeed 0.18.9 is installed; spec.deepspeedVersion says 0.19.8"
     assert warning in running.get("/state")[1]["warnings"]
+    (made.code / "go").touch()
     assert running.end().cause["deepspeed"] == "0.18.9"
 
 
