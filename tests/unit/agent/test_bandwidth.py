@@ -109,7 +109,7 @@ def test_one_rank_has_no_network(gang: Make) -> None:
 
 def test_a_stop_from_outside_ends_the_measurement(gang: Make, torch: dict[str, str]) -> None:
     slow = Path(torch["PYTHONPATH"]) / "torch/distributed.py"
-    slow.write_text(DISTRIBUTED.replace("4e9", "1e7"))
+    slow.write_text(DISTRIBUTED.replace("    global spent", "    time.sleep(60)\n    global spent"))
     (running,) = gang(slots=2, launch={"preflightBandwidth": 0, "terminationGraceSeconds": 6}).start_all(**torch)
     running.wait_for(lambda: Path(torch["PORTS"]).exists())
     running.signal(15)

@@ -49,11 +49,18 @@ class Running:
 
     def pids(self, number: int) -> list[int]:
         """The processes of so many ranks, which run now."""
+        waiting = re.compile(r"waiting as (\d+)$", re.MULTILINE)
+        self.wait_for(lambda: len(waiting.findall(self.output)) >= number)
+        return [int(pid) for pid in waiting.findall(self.output)]
+
+    def wait_for_output(self, text: str) -> None:
+        self.wait_for(lambda: text in self.output)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
         until = time.monotonic() + 60
-        while len(found := re.findall(r"waiting as (\d+)$", self.output, re.MULTILINE)) < number:
+        while not condition():
             assert time.monotonic() < until, self.output
             time.sleep(0.02)
-        return [int(pid) for pid in found]
 
     def end(self, seconds: float = 60) -> Ended:
         return Ended(self.process.wait(seconds), self.output)
