@@ -80,8 +80,9 @@ def test_ranks_need_a_device_each(gang: Make, variable: str, value: str, slots: 
 
 def test_a_failed_preflight_of_one_pod_ends_all(gang: Make) -> None:
     made = gang(nodes=2)
-    ended = [made.start(0), made.start(1, WORLD_SIZE="3")]
-    causes = [each.end().cause for each in ended]
+    first = made.start(0)
+    first.wait_for(lambda: first.ask("/livez") == 200)
+    causes = [each.end().cause for each in (first, made.start(1, WORLD_SIZE="3"))]
     assert [cause["reason"] for cause in causes] == ["WorldMismatch"] * 2
     assert [cause["index"] for cause in causes] == [1, 1]
 

@@ -158,7 +158,7 @@ def test_a_second_failure_on_a_node_leaves_its_pod(gang: Make) -> None:
 
 def test_readiness_follows_the_ranks_and_a_pause_comes_before_the_second_restart(gang: Make) -> None:
     script = "if restarts < 2: sys.exit(1 + restarts)\ntime.sleep(60)"
-    backoff = {"baseSeconds": 3, "maxSeconds": 300, "healthySeconds": 600}
+    backoff = {"baseSeconds": 15, "maxSeconds": 300, "healthySeconds": 600}
     first, second = restarting(gang, script, policy={"backoff": backoff}).start_all()
     second.wait_for(lambda: second.output.count("stopping, ") == 2)
     first.wait_for(lambda: first.get("/state")[1]["phase"] == "Waiting")
@@ -169,7 +169,7 @@ def test_readiness_follows_the_ranks_and_a_pause_comes_before_the_second_restart
         each.wait_until_ready()
     state = first.get("/state")[1]
     assert (state["round"], state["rounds"]["number"], state["rounds"]["user"]) == (3, 3, 2)
-    assert re.search("paused until [234] s were over", first.output)  # 3 s, 20 % more or less
+    assert re.search("paused until 1[2-8] s were over", first.output)  # 15 s, 20 % more or less
 
 
 @pytest.mark.parametrize("stopped", [0, 1])
@@ -185,19 +185,32 @@ def test_sigterm_between_rounds(gang: Make, stopped: int) -> None:
 
 
 def test_sigterm_while_ranks_are_stopped_for_another_round(gang: Make) -> None:
-    script = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif rank == 1: sys.exit(1)\ntime.sleep(60)"
-    running = restarting(gang, script).start_all()
+    script = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while rank == 1 and not os.path.exists("fails"):
+    time.sleep(0.02)
+if rank == 1: sys.exit(1)
+time.sleep(60)
+"""
+    made = restarting(gang, script, slots=2)
+    running = made.start_all()
+    for rank in range(4):
+        running[rank // 2].wait_for_output(f"start 0 of rank {rank}")
+    running[1].signal(signal.SIGSTOP)  # no round begins without it
+    (made.code / "fails").touch()
     running[0].wait_for_output("stopping, RankFailed")
     running[0].signal(signal.SIGTERM)
+    running[0].wait_for_output("stopping, Terminated")
+    running[1].signal(signal.SIGCONT)
     ended = [each.end() for each in running]
     assert [(each.code, each.cause["reason"]) for each in ended] == [(143, "Terminated")] * 2
-    assert all(len(starts(each)) == 1 for each in ended)
+    assert all(len(starts(each)) == 2 for each in ended)
 
 
 def test_a_pod_that_vanishes_between_rounds_is_lost(gang: Make) -> None:
     script = "if restarts < 2: sys.exit(1 + restarts)\ntime.sleep(60)"
     policy = {"backoff": {"baseSeconds": 300, "maxSeconds": 300, "healthySeconds": 600}}
-    running = restarting(gang, script, policy=policy, launch={"fenceSeconds": 2}).start_all()
+    running = restarting(gang, script, policy=policy, launch={"fenceSeconds": 10}).start_all()
     running[0].wait_for(lambda: round_of(running[0]) == 3)
     running[1].signal(signal.SIGKILL)
     assert running[0].end().cause["reason"] == "PeerLost"
@@ -208,10 +221,12 @@ def test_what_a_rank_has_started_is_gone_before_the_next_round(gang: Make) -> No
     script = """
 if restarts == 0:
     hidden = "import os, sys; os.fork() and sys.exit(); os.setsid(); print('hidden', os.getpid(), flush=True)"
+    hidden += "; open('hides', 'w').close()"
     subprocess.run([sys.executable, "-c", hidden + "; os.execlp('sleep', 'sleep', '600')"], env={})
     helper = subprocess.Popen(["sleep", "601"], start_new_session=True)
     print("helper", helper.pid, flush=True)
-    time.sleep(0.3)
+    while not os.path.exists("hides"):
+        time.sleep(0.02)
     os.kill(os.getpid(), 9)
 time.sleep(60)
 """
@@ -222,13 +237,16 @@ time.sleep(60)
 
 
 def test_what_came_into_the_container_from_outside_is_left_alone(gang: Make) -> None:
-    made = restarting(gang, "if restarts == 0:\n    time.sleep(1.5); sys.exit(1)\ntime.sleep(60)", nodes=1)
+    waits = "while not os.path.exists('entered'): time.sleep(0.02)"
+    script = f"if restarts == 0:\n    {waits}\n    sys.exit(1)\ntime.sleep(60)"
+    made = restarting(gang, script, nodes=1)
     running = made.start(wrapper=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))
     running.wait_for_output("start 0 of rank 0")
     first = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()[0]
     environment = dict(each.split("=", 1) for each in Path(f"/proc/{first}/environ").read_text().split("\0") if each)
     enter = ["nsenter", "-t", first, "-p", "sh", "-c", "setsid sleep 602 >/dev/null 2>&1 & echo $!"]
     subprocess.run(enter, env=environment, check=True, capture_output=True)
+    (made.code / "entered").touch()
     running.wait_for_output("start 1 of rank 0")
     assert subprocess.run(["pgrep", "-f", "^sleep 602$"], capture_output=True, check=False).stdout
 

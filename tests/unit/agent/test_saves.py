@@ -90,7 +90,7 @@ def test_how_long_a_save_took_is_told_where_deepspeed_is_silent(
     def known() -> dict[str, Any]:
         return running.get("/state")[1]["checkpoint"] or {}
 
-    running.wait_for(lambda: known().get("tag") == saved and known()["seconds"] in (1, 2))
+    running.wait_for(lambda: known().get("tag") == saved and known()["seconds"] >= 1)
     assert (known()["path"], known()["step"], known()["progressed"]) == (str(root), 41, True)
 
 

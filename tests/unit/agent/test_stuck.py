@@ -12,7 +12,7 @@ import pytest
 from tests.unit.agent.harness import Gang
 
 Make = Callable[..., Gang]
-INIT, HEADER = 26, "<IIQQIIII"
+LOOKUP, INIT, HEADER = 1, 26, "<IIQQIIII"
 pytestmark = pytest.mark.skipif(
     os.getuid() != 0 or not Path("/dev/fuse").exists(), reason="only root, with FUSE, can make a file system that hangs"
 )
@@ -34,6 +34,8 @@ def hanging(tmp_path: Path) -> Iterator[Path]:
             except OSError:
                 return
             _, operation, unique, *_ = struct.unpack(HEADER, request[:40])
+            if operation == LOOKUP:
+                (tmp_path / "asked").touch()
             if operation == INIT:
                 reply = struct.pack("<IIIIHHI", 7, 31, 0, 0, 0, 0, 4096).ljust(64, b"\0")
                 os.write(server, struct.pack("<IiQ", 16 + len(reply), 0, unique) + reply)
@@ -59,7 +61,9 @@ def minor_of(place: Path) -> int:
 SCRIPT = """
 import os, sys, threading, time
 if os.environ["RANK"] == "{failing}":
-    time.sleep(1); sys.exit("no more data")
+    while not os.path.exists("{place.parent}/asked"):
+        time.sleep(0.02)
+    sys.exit("no more data")
 print("saving", flush=True)
 os.stat("{place}/checkpoint")
 """
@@ -79,7 +83,7 @@ def test_a_gang_ends_though_a_rank_cannot(gang: Make, hanging: Path) -> None:
 def test_the_first_process_of_a_container_tells_it_until_the_kernel_lets_it_end(gang: Make, hanging: Path) -> None:
     made = gang(slots=2, script=SCRIPT.format(failing=1, place=hanging))
     running = made.start(wrapper=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))
-    running.wait_for(lambda: "it holds its GPUs until" in running.output, 30)
+    running.wait_for(lambda: "it holds its GPUs until" in running.output, 90)
     running.wait_for(lambda: running.get("/state")[1]["stuck"] is not None)
     stuck = running.get("/state")[1]["stuck"]
     assert (stuck["reason"], stuck["rank"]) == ("RankFailed", 1)

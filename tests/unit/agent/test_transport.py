@@ -85,7 +85,7 @@ def test_who_set_nccl_debug_sees_its_lines_and_the_guard_sees_them_too(gang: Mak
     first, second = reporting(gang, "2.28-socket").start_all(NCCL_DEBUG="INFO")
     first.wait_for(lambda: state_of(first) == "Socket")
     assert "host:2227:2227 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0\n" in first.output
-    assert "[rank 1] host:2225:2225 [0] NCCL INFO Channel 00/0" in second.output
+    second.wait_for_output("[rank 1] host:2225:2225 [0] NCCL INFO Channel 00/0")
 
 
 def test_lines_that_a_program_sends_to_its_output_itself_are_seen_too(gang: Make) -> None:
@@ -134,8 +134,9 @@ def test_a_users_own_debug_files_are_read_and_kept(gang: Make, tmp_path: Path) -
     old = tmp_path / pattern.rpartition("/")[2].replace("%h", os.uname().nodename.split(".")[0]).replace("%p", "1")
     old.write_text((LOGS / "2.27-efa.log").read_text())
     os.utime(old, (0, 0))
-    first, _ = reporting(gang, "2.28-socket").start_all(NCCL_DEBUG="info", NCCL_DEBUG_FILE=pattern)
+    first, second = reporting(gang, "2.28-socket").start_all(NCCL_DEBUG="info", NCCL_DEBUG_FILE=pattern)
     first.wait_for(lambda: state_of(first) == "Socket")
+    second.wait_for_output("connected")
     assert len(list(tmp_path.glob("mine.*"))) == 3
 
 
