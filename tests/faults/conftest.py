@@ -9,7 +9,7 @@ import pytest
 from dev.cluster.cluster import Cluster
 from tests.faults.jobs import Jobs
 from tests.faults.proxy import Proxy
-from tests.faults.replica import Replica
+from tests.faults.replica import LONG_LEASE, Lease, Replica
 from tests.faults.simulated import simulated_nodes
 
 
@@ -52,12 +52,12 @@ def proxy(make_proxy: Callable[[], Proxy]) -> Proxy:
 
 
 @pytest.fixture
-def make_replica(jobs: Jobs, tmp_path: Path) -> Iterator[Callable[[Proxy, str], Replica]]:
+def make_replica(jobs: Jobs, tmp_path: Path) -> Iterator[Callable[..., Replica]]:
     """Makes operator processes by identity."""
     made: list[Replica] = []
 
-    def make(proxy: Proxy, identity: str) -> Replica:
-        made.append(Replica(proxy.kubeconfig(tmp_path), jobs.namespace, tmp_path, identity))
+    def make(proxy: Proxy, identity: str, lease: Lease = LONG_LEASE) -> Replica:
+        made.append(Replica(proxy.kubeconfig(tmp_path), jobs.namespace, tmp_path, identity, lease))
         return made[-1]
 
     yield make
@@ -66,6 +66,6 @@ def make_replica(jobs: Jobs, tmp_path: Path) -> Iterator[Callable[[Proxy, str], 
 
 
 @pytest.fixture
-def replica(make_replica: Callable[[Proxy, str], Replica], proxy: Proxy) -> Replica:
+def replica(make_replica: Callable[..., Replica], proxy: Proxy) -> Replica:
     """An operator process, not yet started."""
     return make_replica(proxy, "one")

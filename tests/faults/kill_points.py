@@ -6,7 +6,6 @@ A life is compared with the same one undisturbed: it must come to the same end s
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,7 +14,6 @@ from tests.faults.proxy import Answer, Forward, Interceptor, NoAnswer, Proxy, Re
 from tests.faults.replica import Replica
 
 PATIENCE = 90  # seconds, for what takes two on a machine that has nothing else to do
-QUIET_SECONDS = 1.5  # what a life leaves behind is deleted after its last status
 
 Step = Callable[[Jobs, str], object]
 
@@ -110,10 +108,8 @@ class KillPoints:
         name = f"{life.replace(' ', '-')}-whole"
         before = self._begin(LIVES[life], name)
         self._await_end(LIVES[life], name)
-        written = -1
-        while written < (written := len(self.proxy.writes())):
-            time.sleep(QUIET_SECONDS)
-        return Undisturbed(tuple(_without(name, self.proxy.writes()[before:])), self._anonymous(name))
+        written = self.proxy.settled_writes()  # what a life leaves behind is deleted after its last status
+        return Undisturbed(tuple(_without(name, written[before:])), self._anonymous(name))
 
     def kill_at(self, life: str, number: int, *, done: bool, expected: Json) -> bool:
         """Kill it at this write of the life, from 1, and see that the next operator comes to the same.

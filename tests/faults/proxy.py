@@ -5,6 +5,7 @@ import contextlib
 import json
 import ssl
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
+QUIET_SECONDS = 3
+MOST_LOOKS = 20
 NOT_FORWARDED = frozenset({"Host", "Content-Length", "Transfer-Encoding", "Connection", "Accept-Encoding"})
 
 
@@ -117,6 +120,15 @@ class Proxy:
     def writes(self) -> list[str]:
         """Return the writes that count so far, as METHOD plural name."""
         return [described(request) for request in self.requests if request.writes]
+
+    def settled_writes(self) -> list[str]:
+        """Return the writes that count, once none has followed for a while."""
+        for _ in range(MOST_LOOKS):
+            written = self.writes()
+            time.sleep(QUIET_SECONDS)
+            if self.writes() == written:
+                return written
+        raise AssertionError(f"writes go on: {self.writes()[-10:]}")
 
     def cut_watches(self) -> None:
         """End all streams in the middle."""

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 COMMAND = Path(sys.executable).with_name("deepspeed-operator")
-# Duration, renew deadline and retry period in seconds. Short, so that a test of a hand-over takes seconds; renewals are
-# allowed to be slow on a busy machine.
-SHORT_LEASE = (8, 6, 1)
+Lease = tuple[int, int, int]  # duration, renew deadline and retry period in seconds
+# For a test that waits for another leader: one that a busy machine lets wait loses it too, and rightly ends.
+SHORT_LEASE: Lease = (8, 6, 1)
 # For whom it would cost more than a hand-over to lose it: a process that starts anew with its name has it at once.
-LONG_LEASE = (120, 100, 1)
+LONG_LEASE: Lease = (120, 100, 1)
 
 
 class Replica:
@@ -29,7 +29,7 @@ class Replica:
         namespace: str,
         directory: Path,
         identity: str = "one",
-        lease: tuple[int, int, int] = SHORT_LEASE,
+        lease: Lease = LONG_LEASE,
     ) -> None:
         duration, deadline, period = lease
         self._kubeconfig = kubeconfig
@@ -93,7 +93,7 @@ class Replica:
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def wait(self, seconds: float = 15) -> int:
+    def wait(self, seconds: float = 60) -> int:
         """Return the exit code of a process that is about to end."""
         assert self._process is not None
         try:

@@ -18,7 +18,7 @@ def test_a_renewal_of_the_lease_does_not_wait_for_the_turn_of_a_write(
         return await forward()
 
     proxy.intercept = count
-    replica.start("--qps=0.1")
+    replica.start("--qps=0.01")  # less often than the Lease has to be renewed
     jobs.apply()
     replica.eventually(lambda: renewals >= 10, 60)
     assert replica.get("/readyz") == (200, "leading")

@@ -38,8 +38,8 @@ def test_clocks_an_hour_apart(replica: Replica, jobs: Jobs, proxy: Proxy, hours:
     assert abs(began - _now() - ahead) < timedelta(minutes=1)
     ended = {"exitCode": 7, "reason": "Error", "finishedAt": _now().isoformat().replace("+00:00", "Z")}
     trainer = {"name": "trainer", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
-    jobs.set_pod_status("pretrain-1-1", {"containerStatuses": [{**trainer, "state": {"terminated": ended}}]})
     told = time.monotonic()
+    jobs.set_pod_status("pretrain-1-1", {"containerStatuses": [{**trainer, "state": {"terminated": ended}}]})
     replica.eventually(lambda: jobs.condition("Failed").get("status") == "True", 30)
     assert time.monotonic() - told >= SETTLE.total_seconds() - 1
     assert jobs.status()["failure"]["pod"] == "pretrain-1-1"

@@ -83,7 +83,7 @@ def test_a_kill_between_jobs_sets_nobody_aside(replica: Replica, jobs: Jobs, pro
     replica.start(f"--state-directory={directory}")
     proxy.intercept = kill
     jobs.apply()
-    assert replica.wait(20) == -signal.SIGKILL
+    assert replica.wait() == -signal.SIGKILL
     proxy.intercept = honest
     replica.start(f"--state-directory={directory}")
     replica.eventually(jobs.running, 20)
