@@ -68,7 +68,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Registry]:
     with log.open("w") as output:
         server = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=output, stderr=output)
     try:
-        wait_for("the registry", registry.answers, seconds=15, log=log)
+        wait_for("the registry", registry.answers, seconds=60, log=log)
         yield registry
     finally:
         server.kill()

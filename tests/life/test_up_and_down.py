@@ -120,5 +120,5 @@ def test_images_stay_when_the_cluster_goes_down(
     where = f"--overrides={json.dumps({'spec': {'nodeName': 'node1'}})}"
     cluster.kubectl("run", "from-an-image-that-stayed", *pod, where, "--", "true")
     ended = "--for=jsonpath={.status.phase}=Succeeded"
-    cluster.kubectl("wait", "pod/from-an-image-that-stayed", ended, "--timeout=30s")
+    cluster.kubectl("wait", "pod/from-an-image-that-stayed", ended, "--timeout=90s")
     cluster.kubectl("delete", "pod", "from-an-image-that-stayed")

@@ -30,7 +30,7 @@ def test_the_hook_measures_what_the_program_does_and_tells_its_world_and_engine(
     assert measured["stepSeconds"] == pytest.approx(own["own"], rel=0.05)
     assert measured["allReduce"]["ranks"] == 2
     assert measured["allReduce"]["points"][0][0] == 64 << 10
-    assert all(0 < seconds < 5 for _, seconds in measured["allReduce"]["points"])
+    assert all(seconds > 0 for _, seconds in measured["allReduce"]["points"])
     assert own == {**own, "steps": 22, "wrapped": False, "hooked": [True, True], "path": []}
     joined = [report for report in found["reports"] if "group" in report and "engine" not in report]
     assert sorted((report["rank"], report["world"], report["certain"]) for report in joined) == [
