@@ -27,7 +27,7 @@ def crowd(make_namespace: Callable[..., Namespace], operator: Operator, plain: s
     """Twenty finished jobs and five that run, and one of every other state that lasts."""
     namespace = make_namespace("crowd")
     namespace.config_map("rank", script("rank.py"))
-    running = [ranks(f"running-{number}", plain, "sleep=600", nodes=1) for number in range(RUNNING)]
+    running = [ranks(f"running-{number}", plain, "sleep=7200", nodes=1) for number in range(RUNNING)]
     finished = [ranks(f"finished-{number}", plain, f"exit={number % 2}", nodes=1) for number in range(FINISHED)]
     suspended = ranks("suspended", plain, suspend=True)
     invalid = ranks("invalid", plain, dsConfig={"train_batch_size": 3})
@@ -36,5 +36,5 @@ def crowd(make_namespace: Callable[..., Namespace], operator: Operator, plain: s
         namespace.finished(f"finished-{number}", 120)
     for number in range(RUNNING):
         namespace.running(f"running-{number}")
-    time.sleep(5)
+    operator.quiet(namespace.name)
     return Crowd(namespace, now(), time.monotonic())

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ NAME = "deepspeed-operator"
 NAMESPACE = "deepspeed-operator"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+QUIET_SECONDS = 10
 ENDPOINT_CONTROLLERS = ("endpoint-controller", "endpointslice-controller", "endpointslicemirroring-controller")
 
 
@@ -109,6 +111,16 @@ class Operator:
             and event.resource != "leases"
             and namespace in {None, event.namespace}
         ]
+
+    def quiet(self, namespace: str) -> None:
+        """Wait until nothing has been written there for a while: on a busy machine much comes late."""
+
+        def look() -> bool:
+            since = now()
+            time.sleep(QUIET_SECONDS)
+            return self.writes(since, namespace, controllers=True) == []
+
+        eventually(look, f"writes in {namespace} go on", 60)
 
     def created(self, since: str, namespace: str) -> list[str]:
         """Objects that the operator made, Events apart."""
