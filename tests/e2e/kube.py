@@ -122,10 +122,6 @@ class Namespace:
     def jobs(self) -> list[Job]:
         return [Job(body) for body in self._items(self.path("deepspeedjobs"))]
 
-    def all_jobs(self) -> list[Job]:
-        """Those of every namespace."""
-        return [Job(body) for body in self._items(f"{JOBS}/deepspeedjobs")]
-
     def wait(self, name: str, until: Callable[[Job], object], seconds: float = 60) -> Job:
         """The job as soon as `until` holds for it."""
 
@@ -184,6 +180,14 @@ class Namespace:
 
     def events(self, job: str) -> list[Json]:
         return [event for event in self.all_events() if event["involvedObject"]["name"] == job]
+
+    def told(self, name: str, reason: str) -> list[Json]:
+        """The events of that reason about an object, once there is one: they are written after the status."""
+
+        def look() -> list[Json]:
+            return [event for event in self.events(name) if event["reason"] == reason]
+
+        return eventually(look, lambda: f"no event {reason}\n{self.report(name)}", 30)
 
     def edit(self, name: str, **spec: Any) -> None:
         self.cluster.api.request("PATCH", self.path("deepspeedjobs", name), {"spec": spec})

@@ -43,6 +43,10 @@ class PodWatch:
         """Each pod as it was last, by its name: those that are gone included."""
         return self._told(self._last)
 
+    def join(self) -> None:
+        """Wait until the watch has ended."""
+        self._thread.join()
+
     def _told(self, seen: Seen) -> Seen:
         assert self._thread.is_alive(), "the watch has ended: what it has seen is not everything"
         return seen

@@ -1,6 +1,5 @@
 """Suspending, deleting and running again: never two pods of one index, nothing left behind."""
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -25,6 +24,14 @@ def nothing_left(namespace: Namespace) -> None:
         return namespace.children() == {"configmaps": ["rank"]}
 
     eventually(look, lambda: f"children remain: {namespace.children()}", 40)
+
+
+def running_and_slow_to_end(namespace: Namespace, name: str) -> None:
+    """Wait until the ranks of a first attempt would take their time after SIGTERM: before, it ends them at once."""
+    namespace.running(name)
+    for index in (0, 1):
+        pod = f"{name}-1-{index}"
+        eventually(lambda pod=pod: "slow on SIGTERM" in namespace.log(pod), lambda: namespace.report(name), 30)
 
 
 def test_suspending_frees_the_accelerators_and_resuming_begins_a_new_attempt(namespace: Namespace, plain: str) -> None:
@@ -82,9 +89,9 @@ def test_nothing_is_created_while_a_foreground_deletion_waits_for_its_pods(
 
 def test_a_job_applied_again_waits_for_the_pods_of_its_predecessor(namespace: Namespace, plain: str) -> None:
     seen = PodWatch(namespace)
-    slow = {"pod": {"terminationGracePeriodSeconds": 20}}
-    namespace.apply(ranks("again", plain, "slow-sigterm=6", FOREVER, **slow))
-    namespace.running("again")
+    slow = {"pod": {"terminationGracePeriodSeconds": 40}}
+    namespace.apply(ranks("again", plain, "slow-sigterm=30", FOREVER, **slow))
+    running_and_slow_to_end(namespace, "again")
     namespace.delete("again", "--cascade=background", "--wait=true")
     namespace.apply(ranks("again", plain, **slow))
     waiting = namespace.wait("again", lambda job: job.reason("Reconciling") == "WaitingForOldPods", 20)
@@ -141,7 +148,7 @@ def test_a_changed_run_id_replaces_a_running_run(namespace: Namespace, plain: st
 
 def test_a_watch_that_has_ended_vouches_for_nothing(namespace: Namespace) -> None:
     seen = PodWatch(namespace, seconds=1)
-    time.sleep(4)
+    seen.join()
     with pytest.raises(AssertionError, match="the watch has ended"):
         assert not seen.overlaps
 
@@ -251,15 +258,15 @@ def test_a_worker_that_fails_before_the_head_has_ended_fails_the_run(namespace: 
 def test_ranks_that_need_more_than_their_grace_are_killed_and_that_is_told(
     namespace: Namespace, plain: str, end: str
 ) -> None:
-    limits = {"lifecycle": {"activeDeadlineSeconds": 3}} if end == "deadline" else {}
+    limits = {"lifecycle": {"activeDeadlineSeconds": 10}} if end == "deadline" else {}
     namespace.apply(ranks("slow", plain, "slow-sigterm=60", FOREVER, **limits))
-    namespace.running("slow")
     if end != "deadline":
+        running_and_slow_to_end(namespace, "slow")
         namespace.edit("slow", **({"suspend": True} if end == "suspend" else {"runId": "b", "training": {"args": []}}))
 
     def killed(job: Job) -> bool:
         return any(attempt.get("killedAfterSeconds") == 2 for attempt in job.status.get("attempts", []))
 
     namespace.wait("slow", killed, 60)
-    (event,) = [each for each in namespace.events("slow") if each["reason"] == "GraceExceeded"]
+    (event,) = namespace.told("slow", "GraceExceeded")
     assert "were ended by SIGKILL after 2 s of grace" in event["message"]

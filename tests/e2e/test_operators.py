@@ -48,7 +48,7 @@ def test_an_operator_killed_while_it_creates_makes_nothing_twice(
 
 
 def test_a_result_that_arrives_while_suspending_wins(namespace: Namespace, operator: Operator, plain: str) -> None:
-    namespace.apply(ranks("result", plain, "sleep=8"))
+    namespace.apply(ranks("result", plain, "sleep=30"))
     namespace.running("result")
     operator.scale(0)
     namespace.edit("result", suspend=True)

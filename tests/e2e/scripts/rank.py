@@ -21,6 +21,7 @@ def slow_sigterm(seconds: str) -> None:
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, save_and_exit)
+    print("slow on SIGTERM", flush=True)
 
 
 def fail(message: str) -> None:
@@ -47,6 +48,12 @@ def fail_anew(message: str) -> None:
     fail(message + " " + "".join(random.choices("ghijklmnopq", k=12)))
 
 
+def sleep_at_first(seconds: str) -> None:
+    """Sleep in the run's first round alone."""
+    if os.environ["DEEPSPEED_OPERATOR_ATTEMPT"] == os.environ["DEEPSPEED_OPERATOR_ROUND"] == "1":
+        time.sleep(float(seconds))
+
+
 def import_module(name: str) -> None:
     __import__(name)
 
@@ -61,6 +68,7 @@ ACTIONS: dict[str, Callable[[str], object]] = {
     "print": print,
     "raise": fail,
     "sleep": lambda seconds: time.sleep(float(seconds)),
+    "sleep-at-first": sleep_at_first,
     "slow-sigterm": slow_sigterm,
 }
 
