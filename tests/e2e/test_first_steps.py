@@ -38,8 +38,12 @@ def measured(namespace: Namespace, image: Callable[[str], str]) -> Job:
     model = {"parameters": PARAMETERS}
     resources = {"resources": NO_GPU}
     namespace.apply(job("wide", image("worker"), training=training, trainer=resources, dsConfig=CONFIG, model=model))
-    eventually(lambda: _result(namespace), lambda: namespace.report("wide"), 90)
-    return namespace.wait("wide", lambda job: "plan" in job.status, SEEN_WITHIN_SECONDS)
+    own = eventually(lambda: _result(namespace), lambda: namespace.report("wide"), 90)
+
+    def told(job: Job) -> bool:
+        return "plan" in job.status and job.status.get("progress", {}).get("step") == own["steps"]
+
+    return namespace.wait("wide", told, SEEN_WITHIN_SECONDS)
 
 
 def _result(namespace: Namespace) -> dict[str, Any] | None:
@@ -93,11 +97,7 @@ def test_a_faster_stage_is_advised_once(namespace: Namespace, measured: Job) -> 
     (finding,) = found
     assert (finding["level"], finding["path"]) == ("advice", "spec.dsConfig")
     assert "zero_optimization.stage: 1 is predicted to be" in finding["message"]
-
-    def announced() -> list[Json]:
-        return [event for event in namespace.events("wide") if event["reason"] == "FasterConfiguration"]
-
-    (event,) = eventually(announced, lambda: namespace.report("wide"), 10)
+    (event,) = namespace.told("wide", "FasterConfiguration")
     assert event["type"] == "Normal"
     assert event.get("count", 1) == 1
     namespace.delete("wide", "--wait=false")

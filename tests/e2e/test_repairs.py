@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from tests.e2e.jobs import ranks, script
-from tests.e2e.kube import Json, Namespace, eventually
+from tests.e2e.kube import Namespace, eventually
 
 KNOWN_WITHIN_SECONDS = 30
 MADE_AGAIN_WITHIN_SECONDS = 45
@@ -28,12 +28,6 @@ def delete(namespace: Namespace, *children: tuple[str, str]) -> None:
 def test_a_secret_that_is_missing_is_named_and_what_is_deleted_meanwhile_is_made_again(
     namespace: Namespace, plain: str
 ) -> None:
-    def reasons(name: str, reason: str) -> list[Json]:
-        """The events, which are written after what they tell of."""
-        return eventually(
-            lambda: [event for event in namespace.events(name) if event["reason"] == reason], f"no event {reason}", 10
-        )
-
     mounted = {"volumeMounts": [{"name": "token", "mountPath": "/token"}]}
     volumes = [{"name": "token", "secret": {"secretName": "token"}}]
     namespace.apply(ranks("late", plain, trainer=mounted, pod={"volumes": volumes}))
@@ -41,7 +35,7 @@ def test_a_secret_that_is_missing_is_named_and_what_is_deleted_meanwhile_is_made
     assert waiting.says("Secret token")
     known, said = (
         min(datetime.fromisoformat(each.get("eventTime") or each["firstTimestamp"]) for each in found)
-        for found in (reasons("late-1-0", "FailedMount"), reasons("late", "VolumesNotReady"))
+        for found in (namespace.told("late-1-0", "FailedMount"), namespace.told("late", "VolumesNotReady"))
     )
     assert (said - known).total_seconds() < KNOWN_WITHIN_SECONDS
     content = next(name for name in namespace.children()["configmaps"] if name.startswith("late-1-"))

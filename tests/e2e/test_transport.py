@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.jobs import NO_GPU, job, ranks, script
-from tests.e2e.kube import Job, Json, Namespace, eventually
+from tests.e2e.kube import Job, Json, Namespace
 
 SOCKET_LOG = Path(__file__).parents[1] / "unit/agent/nccl/2.28-socket.log"
 SEEN_WITHIN_SECONDS = 60
@@ -56,15 +56,6 @@ def jobs(namespace: Namespace, image: Callable[[str], str]) -> dict[str, Job]:
         return dict(zip(names, pool.map(run, manifests), strict=True))
 
 
-def mismatches(namespace: Namespace, name: str) -> list[Json]:
-    return [event for event in namespace.events(name) if event["reason"] == "TransportMismatch"]
-
-
-def announced(namespace: Namespace, name: str) -> list[Json]:
-    """Events are written after the status that they are about."""
-    return eventually(lambda: mismatches(namespace, name), lambda: namespace.report(name), 10)
-
-
 def test_tcp_instead_of_the_fabric_is_seen_while_the_job_runs(
     namespace: Namespace, image: Callable[[str], str]
 ) -> None:
@@ -75,7 +66,7 @@ def test_tcp_instead_of_the_fabric_is_seen_while_the_job_runs(
     )
     assert seen.holds("Running")
     assert seen.status["transport"]["links"][0]["devices"] == ["lo"]
-    (event,) = announced(namespace, "long")
+    (event,) = namespace.told("long", "TransportMismatch")
     assert event["type"] == "Warning"
     assert "NET/Socket (lo) between nodes" in event["message"]
     assert any(finding["message"].startswith("NCCL reports NET/Socket") for finding in seen.status["findings"])
@@ -85,7 +76,7 @@ def test_tcp_instead_of_the_fabric_is_seen_while_the_job_runs(
 def test_a_job_that_ends_at_once_still_says_it_and_warns(namespace: Namespace, jobs: dict[str, Job]) -> None:
     assert jobs["short"].outcome == "Complete", namespace.report("short")
     assert jobs["short"].status["transport"]["state"] == "Socket"
-    assert len(announced(namespace, "short")) == 1
+    assert len(namespace.told("short", "TransportMismatch")) == 1
 
 
 def test_a_required_fabric_ends_the_job_with_that_reason(namespace: Namespace, jobs: dict[str, Job]) -> None:
@@ -98,7 +89,8 @@ def test_a_required_fabric_ends_the_job_with_that_reason(namespace: Namespace, j
 
 def test_without_a_profile_tcp_is_no_news(namespace: Namespace, jobs: dict[str, Job]) -> None:
     assert jobs["any"].status["transport"]["state"] == "Socket", namespace.report("any")
-    assert mismatches(namespace, "any") == []
+    namespace.told("any", "Completed")
+    assert "TransportMismatch" not in {event["reason"] for event in namespace.events("any")}
 
 
 def test_gloo_is_unknown_and_its_bandwidth_measured(namespace: Namespace, jobs: dict[str, Job]) -> None:

@@ -98,7 +98,7 @@ def test_an_engine_of_another_configuration_is_told(ended: tuple[Namespace, dict
     assert {name: found.status["engine"][name] for name in expected} == expected
     (finding,) = [each for each in found.status["findings"] if each["message"].startswith("The engine differs")]
     assert "ZeRO stage 0 (accepted: 1), optimizer adam (accepted: AdamW)" in finding["message"]
-    (event,) = [each for each in namespace.events("other-engine") if each["reason"] == "EngineDiffers"]
+    (event,) = namespace.told("other-engine", "EngineDiffers")
     assert event["type"] == "Warning"
 
 
