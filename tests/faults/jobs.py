@@ -57,7 +57,7 @@ class Jobs:
         self.api.request("POST", self._jobs(), body, timeout=60)
 
     def read(self, name: str = "pretrain") -> Json:
-        return self.api.request("GET", self._jobs(name))
+        return self.api.request("GET", self._jobs(name), timeout=60)  # some are large
 
     def read_all(self) -> list[Json]:
         return self.api.request("GET", self._jobs(), timeout=60)["items"]
