@@ -79,8 +79,11 @@ def taken(pid: int, file: str) -> str:
         elif size and time.monotonic() - quiet_since > QUIET_SECONDS:
             break
         time.sleep(0.01)
-    with open(file, encoding="utf-8", errors="replace") as written:
-        return written.read(MOST_BYTES)
+    try:
+        with open(file, encoding="utf-8", errors="replace") as written:
+            return written.read(MOST_BYTES)
+    except OSError:
+        return ""  # its round was over meanwhile
 
 
 def handles(pid: int) -> bool:

@@ -93,12 +93,15 @@ def users(tmp_path: Path) -> Path:
     return place
 
 
+def patient(directory: Path) -> Path:
+    """An agent that waits longer for the stacks of all ranks, as a busy machine takes longer."""
+    return altered(directory, EVIDENCE_SECONDS=60, WITHIN_SECONDS=5, QUIET_SECONDS=0.5)
+
+
 def hanging(gang: Make, users: Path, fault: str, limits: dict[str, Any], **fields: Any) -> list[Running]:
     """Start a gang of three ranks, of which rank 1 meets the fault."""
     launch = {"hang": limits, "failurePolicy": failure_policy()}
-    # A busy machine takes longer for the stacks of all ranks.
-    agent = altered(users.parent, EVIDENCE_SECONDS=60, WITHIN_SECONDS=5, QUIET_SECONDS=0.5)
-    made = gang(script=TRAIN, launch=launch, agent=agent, **{"slots": 3, **fields})
+    made = gang(script=TRAIN, launch=launch, agent=patient(users.parent), **{"slots": 3, **fields})
     return made.start_all(PYTHONPATH=str(users), FAULT=fault)
 
 
@@ -178,7 +181,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     time.sleep(600)
 """
     launch = {"hang": hang(firstStepSeconds=LIMIT_OF_A_START), "failurePolicy": failure_policy()}
-    ended = gang(script=script, launch=launch).start(PYTHONPATH=str(users)).end(ENDS)
+    ended = gang(script=script, launch=launch, agent=patient(users.parent)).start(PYTHONPATH=str(users)).end(ENDS)
     assert "rank 0 is in train.py:4 (<module>); no first step for" in ended.output
     assert ended.code == 0
 
@@ -191,11 +194,11 @@ engine._take_model_step()
 engine.save_checkpoint(600 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else 0)
 """
     launch = {"hang": hang(checkpointSeconds=LIMIT), "failurePolicy": failure_policy()}
-    ended = gang(script=script, launch=launch).start(PYTHONPATH=str(users)).end(ENDS)
+    ended = gang(script=script, launch=launch, agent=patient(users.parent)).start(PYTHONPATH=str(users)).end(ENDS)
     assert "rank 0 is in deepspeed.py:9 (save_checkpoint); saving for" in ended.output
 
 
-def test_a_program_without_an_engine_that_tells_its_steps_is_judged_by_them(gang: Make) -> None:
+def test_a_program_without_an_engine_that_tells_its_steps_is_judged_by_them(gang: Make, tmp_path: Path) -> None:
     script = """\
 import json, os, time
 for step in (1, 2, 3):
@@ -206,7 +209,7 @@ while os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     time.sleep(0.05)
 """
     launch = {"hang": hang(progressSeconds=LIMIT, firstStepSeconds=120), "failurePolicy": failure_policy()}
-    ended = gang(script=script, launch=launch).start().end(ENDS)
+    ended = gang(script=script, launch=launch, agent=patient(tmp_path)).start().end(ENDS)
     assert "Hang in pod pretrain-1-0: rank 0 is in train.py:7 (<module>); no step for" in ended.output
     assert ended.code == 0
 
