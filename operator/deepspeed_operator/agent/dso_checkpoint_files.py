@@ -67,8 +67,9 @@ def checkpoints(root: str, ranks: int) -> Iterator[Checkpoint]:
 
 def newest_complete(root: str, ranks: int) -> Checkpoint | None:
     """Return the one that `latest` names if it is complete, else the newest that is. Raises OSError."""
-    named = named_by_latest(root)
-    checkpoint = checkpoint_at(os.path.join(root, named), ranks) if named else None
+    tag = named_by_latest(root)
+    named = os.path.join(root, tag) if tag else ""
+    checkpoint = checkpoint_at(named, ranks) if os.path.isdir(named) else None
     if checkpoint and not checkpoint.missing:
         return checkpoint
     return next((each for each in checkpoints(root, ranks) if not each.missing), None)

@@ -86,6 +86,8 @@ def test_the_newest_complete_one_is_found_behind_a_torn_one(tmp_path: Path) -> N
     assert files.newest_complete(str(tmp_path), RANKS).tag == "global_step10"
     (tmp_path / "latest").write_text("global_step1000")
     assert files.newest_complete(str(tmp_path), RANKS).tag == "global_step1000", "whoever wrote it chose it"
+    (tmp_path / "latest").write_text("global_step999")  # which is not there any more
+    assert files.newest_complete(str(tmp_path), RANKS).tag == "global_step10"
 
 
 TORN_OF_TRAINER: list[tuple[Tear, str]] = [
