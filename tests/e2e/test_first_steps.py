@@ -11,7 +11,7 @@ from tests.e2e.kube import Job, Json, Namespace, eventually
 
 SEEN_WITHIN_SECONDS = 60
 PARAMETERS = 2 * (1024 * 1024 + 1024)
-ACCUMULATION = 12
+ACCUMULATION = 24  # of a step, so that most is traffic, of which stage 1 would save nearly all
 CONFIG: Json = {
     "train_micro_batch_size_per_gpu": 1,
     "gradient_accumulation_steps": ACCUMULATION,
