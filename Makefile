@@ -57,9 +57,10 @@ lint: $(SYNCED)
 	.venv/bin/vermin --target=3.8- --violations --no-tips operator/deepspeed_operator/agent
 	git ls-files -z '*.py' '*.go' '*.sh' '*.mk' | xargs -0 awk 'FNR == 401 { print FILENAME ": over 400 lines"; bad = 1 } END { exit bad }'
 
-# More of them at once than a small machine has processors: many wait for what they started.
+# More of them at once than a small machine has processors: many wait for what they started. Whoever is done takes of the
+# others, since those that wait longest are neighbours.
 unit: $(SYNCED)
-	.venv/bin/pytest -n 4 $(UNIT)
+	.venv/bin/pytest -n 4 --dist worksteal $(UNIT)
 
 build: $(SYNCED) ## The cluster's programs and all images, as far as they are not in the cache.
 	$(PYTHON) -m dev.preparation
