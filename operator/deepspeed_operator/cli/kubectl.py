@@ -15,6 +15,7 @@ from deepspeed_operator.api.names import GROUP, LABEL_ATTEMPT, LABEL_JOB_NAME, P
 from deepspeed_operator.cli.job_view import JobView
 
 _PIECE = 1 << 16
+AGAIN_SECONDS = 1.0
 _RESOURCE = f"{PLURAL}.{GROUP}"
 
 
@@ -88,21 +89,30 @@ class Kubectl:
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:  # an API server ends a watch after a while
             yield from self._watch_once(name, deadline)
+            time.sleep(AGAIN_SECONDS)
 
     def _watch_once(self, name: str, deadline: float | None) -> Iterator[JobView]:
+        """Yield until the watch ends, for whatever reason; raises ClusterError where it has told nothing of the job."""
+        told, problem = False, ""
         command = self.command("get", _RESOURCE, name, "-o=json", "--watch", "--output-watch-events")
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as run:
             try:
                 for event in _documents(run, deadline):
                     if event["type"] == "DELETED":
                         raise GoneError(f"DeepSpeedJob {name} was deleted")
+                    if event["type"] == "ERROR":  # a lost connection, or what it was to go on from is too old
+                        problem = str(event["object"].get("message", "the watch broke"))
+                        break
+                    told = True
                     yield JobView.of(event["object"])
+                else:
+                    run.wait()
             finally:
                 run.terminate()
             assert run.stderr is not None
             words = run.stderr.read().decode(errors="replace").strip()
-            if words:
-                raise ClusterError(words)
+            if not told and (problem or run.wait()):
+                raise ClusterError(words or problem or f"kubectl get ended with {run.returncode}")
 
 
 def _documents(run: subprocess.Popen[bytes], deadline: float | None) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ import sys
 from deepspeed_operator.cli.kubectl import Kubectl
 from deepspeed_operator.cli.kubectl import define as define_job
 
-NOT_FINISHED = 1
+NOT_FINISHED = NOT_NEW = 1
 _MOST = 64  # characters of a runId
 
 
@@ -18,7 +18,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replace", action="store_true", help="also stop a run that still goes on, and start again")
     parser.epilog = (
         "Sets a new spec.runId: the job as spec has it now runs again, in new pods. Ends with 1 if it still runs and "
-        "--replace is not given."
+        "--replace is not given, or if ID is that of the run it has."
     )
 
 
@@ -31,6 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
         return NOT_FINISHED
     taken = {job.run_id, *(each.run_id for each in job.attempts)}
     run_id = arguments.run_id if arguments.run_id is not None else next_run_id(job.run_id, taken)
+    if run_id == job.run_id:
+        print(f"{name} has run {run_id!r} already, which does not run a second time: name another id.", file=sys.stderr)
+        return NOT_NEW
     cluster.change(name, {"runId": run_id})
     print(f"{name} runs again as run {run_id!r}: `dsjob wait {name}` says how it ends.")
     return 0

@@ -1,10 +1,13 @@
 """What `dsjob wait`, `why`, `logs` and `rerun` make of what a cluster says."""
 
+from argparse import Namespace
 from typing import Any
 
 import pytest
 
+from deepspeed_operator.cli import rerun
 from deepspeed_operator.cli.job_view import JobView
+from deepspeed_operator.cli.kubectl import Kubectl
 from deepspeed_operator.cli.logs import shown_line
 from deepspeed_operator.cli.rerun import next_run_id
 from deepspeed_operator.cli.wait import state_line
@@ -61,6 +64,19 @@ def test_a_refused_run_is_invalid_whatever_the_run_before_came_to() -> None:
 )
 def test_the_next_run_has_an_id_that_none_had(current: str, taken: set[str], following: str) -> None:
     assert next_run_id(current, taken) == following
+
+
+def test_a_run_that_the_job_has_had_last_is_no_new_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes: list[object] = []
+    monkeypatch.setattr(Kubectl, "job", lambda *_: job({"state": "Complete", "conditions": COMPLETE}, runId="ci-42"))
+    monkeypatch.setattr(Kubectl, "change", lambda *change: changes.append(change))
+    given = {"name": "pretrain", "namespace": None, "context": None, "kubeconfig": None, "replace": False}
+    assert rerun.run(Namespace(**given, run_id="ci-42")) == 1
+    assert "has run 'ci-42' already" in capsys.readouterr().err
+    assert rerun.run(Namespace(**given, run_id="ci-43")) == 0
+    assert len(changes) == 1
 
 
 LINES = [
