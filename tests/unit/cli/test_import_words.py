@@ -117,3 +117,40 @@ def test_a_suspended_job_of_a_queue_waits_there_and_not_for_ever(queued: bool) -
     assert (spec.get("scheduling"), spec.get("suspend")) == (
         ({"queueName": "team-a"}, None) if queued else (None, True)
     )
+
+
+def test_a_script_with_the_line_ends_of_windows_keeps_its_arguments(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_bytes(b"#!/bin/bash\r\ndeepspeed --num_gpus 8 train.py \\\r\n  --lr 1e-4 \\\r\n  --epochs 3\r\n")
+    result = dsjob("import", script)
+    training = yaml.safe_load(result.stdout)["spec"]["training"]
+    assert training["args"] == ["--local_rank=$(LOCAL_RANK)", "--lr", "1e-4", "--epochs", "3"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'if [ "$RESUME" ]; then\n  deepspeed --num_gpus 8 train.py --resume\nelse\n  deepspeed --num_gpus 8 train.py\nfi\n',
+        "for seed in 1 2; do\n  deepspeed --num_gpus 8 train.py --seed $seed\ndone\n",
+        'main() {\n  deepspeed --num_gpus 8 train.py\n}\nmain "$@"\n',
+    ],
+    ids=["condition", "loop", "function"],
+)
+def test_a_program_within_a_construct_is_started_by_the_ranks_alone(tmp_path: Path, script: str) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(f"#!/bin/bash\npip install --user extra\n{script}")
+    result = dsjob("import", path)
+    assert "here it is started once" in result.stderr
+    (trainer,) = job_of(result)["template"]["spec"]["containers"]
+    assert "deepspeed" not in "".join(trainer["command"]), "each pod would train alone before the ranks do"
+    assert "pip install --user extra" in "".join(trainer["command"])
+
+
+@pytest.mark.parametrize("joint", ["\n", " && "])
+def test_a_script_that_starts_ranks_twice_is_two_jobs(tmp_path: Path, joint: str) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(f"#!/bin/bash\ndeepspeed --num_gpus 8 pretrain.py{joint}deepspeed --num_gpus 8 finetune.py\n")
+    result = dsjob("import", path)
+    assert "deepspeed --num_gpus 8 pretrain.py: it starts ranks" in told(result, "refused")
+    assert "make a job of each" in result.stderr
+    assert not result.stdout

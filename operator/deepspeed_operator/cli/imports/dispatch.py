@@ -66,7 +66,8 @@ def imported(texts: Iterable[tuple[str, str]], given: GivenWorld, command: str |
     """
     result = Imported()
     documents: list[_Readable] = []
-    for file, text in texts:
+    for file, content in texts:
+        text = content.replace("\r\n", "\n")  # a shell would not take these line ends, either: they came with a copy
         if _is_script(file, text):
             of_slurm = _SBATCH.search(text) or PurePath(file).suffix in {".sbatch", ".slurm"} or "$SLURM_" in text
             workload = slurm_script(text, _stem(file)) if of_slurm else command_line(text)

@@ -44,10 +44,10 @@ class Prelude:
     commands: Sequence[ShellCommand] = ()
     unknown: list[str] = field(default_factory=list[str])  # exported by a batch script, with values of its cluster
 
-    def read(self, commands: Sequence[ShellCommand]) -> None:
-        """Read the commands before the program."""
+    def read(self, commands: Sequence[ShellCommand], within: Construct | None) -> None:
+        """Read the commands before the program; `within`: the construct that the program stands in, if any."""
         self.commands = commands
-        seen: list[Construct] = []
+        seen: list[Construct] = [] if within is None else [within]
         for command in commands:
             construct = command.construct
             if construct is None:
@@ -59,8 +59,6 @@ class Prelude:
                 self._compound(construct, command)
 
     def _compound(self, construct: Construct, command: ShellCommand) -> None:
-        if construct.end < 0:
-            return  # the program itself stands in it
         text = self.text[construct.start : construct.end].strip()
         if self._only_assigns(construct):
             return

@@ -11,10 +11,11 @@ from deepspeed_operator.cli.imports.script_context import (
     WAITING,
     ScriptContext,
     inner_text,
+    short,
     words_of_command,
 )
 from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
-from deepspeed_operator.cli.imports.training_command import training_command
+from deepspeed_operator.cli.imports.training_command import launched_before, training_command
 
 
 @dataclass(slots=True)
@@ -51,8 +52,11 @@ def script_entry(text: str, context: ScriptContext, shell: str = "/bin/bash") ->
     chosen = training_command(commands, context)
     if chosen is None:
         return ScriptEntry()
-    prelude.read(commands[:chosen])
     command = commands[chosen]
+    for other in launched_before(commands, chosen, context):
+        words = f"{short(text[other.start : other.end])}: it starts ranks, and so does what comes after it"
+        context.remarks.refuse(context.path, f"{words}: make a job of each")
+    prelude.read(commands[:chosen], within=command.construct)
     entry = _started(command, context)
     if entry.line is not None:
         if entry.prelude:

@@ -1,6 +1,6 @@
 """Which command of a script trains: the others prepare, wait, print or tidy up."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from posixpath import basename
 from typing import Final
 
@@ -39,6 +39,16 @@ def training_command(commands: Sequence[ShellCommand], context: ScriptContext) -
         if rank and (best is None or rank >= best[0]):
             best = rank, at
     return None if best is None else best[1]
+
+
+def launched_before(commands: Sequence[ShellCommand], chosen: int, context: ScriptContext) -> Iterator[ShellCommand]:
+    """Yield the commands before the chosen one by which a launcher trains, too, but for those of the same construct."""
+    trial, within = context.variables.copy(), commands[chosen].construct
+    for command in commands[:chosen]:
+        learnt(command, trial)
+        apart = command.construct is None or command.construct is not within
+        if apart and _rank(command, trial, context) == _LAUNCHER:
+            yield command
 
 
 def _rank(command: ShellCommand, variables: Variables, context: ScriptContext) -> int:
