@@ -104,12 +104,12 @@ def given_facts(arguments: argparse.Namespace) -> ModelFacts | None:
     """Return what the command line says of the model, None where it says nothing; raise UnknownModelError."""
     given: dict[str, Any] = {"sequence_length": arguments.sequence} if arguments.sequence else {}
     if arguments.parameters is not None:
-        return ModelFacts(parameters=round(arguments.parameters), **given)
+        return _facts({"parameters": round(arguments.parameters), **given}, "--parameters")
     if arguments.model is None:
         return None
     content = _object(arguments.model)
     if not content.keys() & _TELLTALE:
-        return ModelFacts(from_config=content, **given)
+        return _facts({"from_config": content, **given}, arguments.model)
     unknown = ", ".join(sorted(content.keys() - _FACTS))
     if unknown:
         raise UnknownModelError(f"{arguments.model}: {unknown} is no field of spec.model: docs/api.md lists them")

@@ -29,7 +29,9 @@ def _interface_variables(interface: str | None, library: Library | None) -> dict
     if interface is None:
         return {}
     # NCCL takes a plain name for a prefix; gloo and TensorPipe compare whole names.
-    named = {name: form.format(interface) for name, form in library.interface.items()} if library else {}
+    # Of devices that are not known, such as claimed ones, most are GPUs; other libraries do not read its variable.
+    forms = {"NCCL_SOCKET_IFNAME": "={}"} if library is None else library.interface
+    named = {name: form.format(interface) for name, form in forms.items()}
     return {
         **named,
         "GLOO_SOCKET_IFNAME": interface,

@@ -320,3 +320,11 @@ def test_what_a_script_does_with_its_ranks_is_counted_from_the_job_or_the_comman
     for arguments in options.values():
         terms = recorded(*arguments, "--gpu", "A100-80G")["communication"]["terms"]
         assert {term["group"]: term["ranks"] for term in terms} == {"data-parallel": 4, "tensor-parallel": 2}
+
+
+@pytest.mark.parametrize(("parameters", "words"), [("0.4", "greater than"), ("1e14T", "less than")])
+def test_a_number_that_no_model_has_is_refused_in_words(config: Path, parameters: str, words: str) -> None:
+    result = dsjob("plan", config, "--parameters", parameters)
+    assert (result.exit_code, "Traceback" in result.stderr) == (2, False)
+    assert "--parameters" in result.stderr
+    assert words in result.stderr

@@ -42,6 +42,7 @@ INTERFACES: list[tuple[dict[str, Any], dict[str, str]]] = [
     (limits("amd.com/gpu"), {"NCCL_SOCKET_IFNAME": "=eth1"}),
     (limits("huawei.com/Ascend910"), {"HCCL_SOCKET_IFNAME": "=eth1"}),
     (limits("habana.ai/gaudi"), {"HCCL_SOCKET_IFNAME": "eth1"}),
+    ({"resources": {"claims": [{"name": "gpu"}]}}, {"NCCL_SOCKET_IFNAME": "=eth1"}),  # of a device that is not known
     (limits("gpu.intel.com/xe"), {"CCL_KVS_IFACE": "eth1", "FI_TCP_IFACE": "eth1"}),
     (limits("nvidia.com/gpu", 0), {}),
 ]
