@@ -37,6 +37,8 @@ FINE, NOT_FITTING, UNREADABLE = 0, 1, 2
 # What a ConfigMap holds beside the rest of it.
 _LARGEST_PROGRAM: Final = 900_000
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_INTERPRETER: Final = re.compile(r"(?:\S*/)?python[\d.]*")
+_STARTERS: Final = frozenset({"accelerate", "bash", "deepspeed", "mpirun", "sh", "srun", "torchrun"})
 _FRAMEWORKS: Final = ", ".join(Framework)
 _UNKNOWN: Final = "not known"
 _CLAIM: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?):(/[^:]+)")
@@ -141,9 +143,15 @@ def _wish(arguments: argparse.Namespace) -> Wish:
 
 def _program(arguments: argparse.Namespace) -> Program:
     try:
-        script, *words = shlex.split(arguments.script)
+        words = shlex.split(arguments.script)
     except ValueError as error:
         raise NoFirstJobError(f"--script {arguments.script}: {error}") from None
+    if words and _INTERPRETER.fullmatch(words[0]):
+        words = words[2:] if words[1:2] == ["-u"] else words[1:]
+    if not words or words[0].startswith("-") or Path(words[0]).name in _STARTERS:
+        why = "name the program alone, a Python file with its arguments: the operator starts its ranks"
+        raise NoFirstJobError(f"--script {arguments.script}: {why}")
+    script, *words = words
     text = _text(script) if Path(script).is_file() else None
     return Program(script, text, tuple(words), arguments.image, arguments.deepspeed_version, arguments.data)
 

@@ -70,8 +70,15 @@ def test_a_run_that_the_job_has_had_last_is_no_new_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes: list[object] = []
-    monkeypatch.setattr(Kubectl, "job", lambda *_: job({"state": "Complete", "conditions": COMPLETE}, runId="ci-42"))
-    monkeypatch.setattr(Kubectl, "change", lambda *change: changes.append(change))
+
+    def known(*_: object) -> JobView:
+        return job({"state": "Complete", "conditions": COMPLETE}, runId="ci-42")
+
+    def change(*given: object) -> None:
+        changes.append(given)
+
+    monkeypatch.setattr(Kubectl, "job", known)
+    monkeypatch.setattr(Kubectl, "change", change)
     given = {"name": "pretrain", "namespace": None, "context": None, "kubeconfig": None, "replace": False}
     assert rerun.run(Namespace(**given, run_id="ci-42")) == 1
     assert "has run 'ci-42' already" in capsys.readouterr().err

@@ -130,7 +130,7 @@ def test_a_script_with_the_line_ends_of_windows_keeps_its_arguments(tmp_path: Pa
 @pytest.mark.parametrize(
     "script",
     [
-        'if [ "$RESUME" ]; then\n  deepspeed --num_gpus 8 train.py --resume\nelse\n  deepspeed --num_gpus 8 train.py\nfi\n',
+        'if [ "$AGAIN" ]; then\n  deepspeed --num_gpus 8 train.py -r\nelse\n  deepspeed --num_gpus 8 train.py\nfi\n',
         "for seed in 1 2; do\n  deepspeed --num_gpus 8 train.py --seed $seed\ndone\n",
         'main() {\n  deepspeed --num_gpus 8 train.py\n}\nmain "$@"\n',
     ],

@@ -105,10 +105,15 @@ def test_the_trainer_is_told_the_numbers_of_the_configuration(configuration: Pat
     assert spec["template"]["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "corpus"}
 
 
-def test_a_script_that_is_here_goes_into_a_config_map_with_its_arguments(configuration: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", "python ", "/usr/bin/python3.11 -u "])
+def test_a_script_that_is_here_goes_into_a_config_map_with_its_arguments(
+    configuration: Path, tmp_path: Path, before: str
+) -> None:
     program = tmp_path / "run.py"
     program.write_text("print('hello')\n")
-    made = dsjob("init", "first", "--model", configuration, "--gpu", "h100", "--script", f"{program} --epochs 3")
+    made = dsjob(
+        "init", "first", "--model", configuration, "--gpu", "h100", "--script", f"{before}{program} --epochs 3"
+    )
     job, files = yaml.safe_load_all(made.stdout)
     assert job["spec"]["training"] == {
         "script": "run.py",
@@ -116,6 +121,13 @@ def test_a_script_that_is_here_goes_into_a_config_map_with_its_arguments(configu
         "args": ["--epochs", "3"],
     }
     assert (files["metadata"]["name"], files["data"]) == ("first-code", {"run.py": "print('hello')\n"})
+
+
+@pytest.mark.parametrize("program", ["torchrun train.py", "python -m trainer", "bash run.sh", ""])
+def test_what_starts_ranks_itself_is_no_program(configuration: Path, program: str) -> None:
+    made = dsjob("init", "first", "--model", configuration, "--gpu", "h100", "--script", program)
+    assert (made.exit_code, made.stdout) == (2, "")
+    assert "name the program alone" in made.stderr
 
 
 def test_facts_may_stand_in_a_file_instead_of_a_config_json(tmp_path: Path) -> None:
