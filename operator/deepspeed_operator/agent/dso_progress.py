@@ -30,6 +30,7 @@ class Track:
     def __init__(self) -> None:
         self.step: int | None = None
         self.total: int | None = None
+        self.with_engine = False  # whether it counted the engine's steps when it has last told one
         self.values: dict[str, float] = {}  # loss, rate, samples, tokens
         # When a step was seen, and which: from the second on, since before it a resume may have skipped thousands, and
         # kernels are chosen in the first.
@@ -86,7 +87,10 @@ class Progress:
             if (value := number(facts.get(name))) is not None and (name == "loss" or math.isfinite(value))
         }
         with self.lock:
-            self.tracks[source].take(step, total or None, values, now)
+            track, engines = self.tracks[source], self.tracks[ENGINE].step
+            track.take(step, total or None, values, now)
+            if step is not None and engines is not None:
+                track.with_engine = near(step, engines)
 
     def take_output(self, text: bytes) -> None:
         """A tap on the ranks' output."""
@@ -175,9 +179,9 @@ class Progress:
             return LastStep(track.step, at, first=at, taken=1, saving=0.0, counted=counted)
 
     def _last(self, track: Track) -> tuple[float, int | None]:
-        """When the track's last step was seen, and which: the engine tells each at once, and may be a little ahead."""
+        """When the track's last step was seen, and which: the engine tells each at once, and others now and then."""
         ahead, step = self.tracks[ENGINE].step, track.step
-        if ahead is not None and step is not None and ahead > step and near(ahead, step):
+        if ahead is not None and step is not None and ahead > step and (track.with_engine or near(ahead, step)):
             return self.tracks[ENGINE].last
         return track.last[0], step
 

@@ -106,6 +106,27 @@ def test_of_a_callback_that_speaks_every_few_seconds_the_engine_tells_the_latest
     assert (state["source"], state["step"], state["secondsLeft"]) == ("KubeflowCallback", 1000, 0)
 
 
+def test_so_it_does_for_a_run_of_a_few_steps_of_which_the_callback_told_the_last_too_early() -> None:
+    ranks = [rank(28, 10.0)]
+    made = progress.Progress(lambda: ranks)
+    made.look()
+    made.take("KubeflowCallback", {"step": 28, "total": 32}, 10.1)
+    ranks[0] = rank(32, 11.0)
+    made.look()
+    state = told(made, 11.0)
+    assert (state["source"], state["step"], state["totalSteps"]) == ("KubeflowCallback", 32, 32)
+
+
+def test_a_program_that_counts_other_steps_than_its_engine_is_believed() -> None:
+    ranks = [rank(7, 10.0)]
+    made = progress.Progress(lambda: ranks)
+    made.look()
+    made.take("Script", {"step": 28, "totalSteps": 32}, 10.1)
+    ranks[0] = rank(40, 11.0)
+    made.look()
+    assert told(made, 11.0)["step"] == 28
+
+
 def test_a_bar_of_something_else_tells_nothing_of_it() -> None:
     made = progress.Progress(lambda: [rank(120, 10.0)])
     made.look()
