@@ -12,6 +12,8 @@ from tests.e2e.jobs import NO_GPU, deepspeed, script
 from tests.e2e.kube import Job, Json, Namespace
 
 ROOT = Path(__file__).parents[2]
+# Of the Trainer and of accelerate, whose examples say the same of it.
+ENGINE = {"world": 2, "stage": 2, "microBatch": 8, "accumulation": 2, "trainBatch": 32}
 FRAMEWORKS = ("huggingface-trainer", "accelerate", "lora")
 UID = 1000680000  # as OpenShift gives them: of the namespace's own range, and no name in the image
 
@@ -57,8 +59,7 @@ def test_the_trainer_divides_the_data_among_two_ranks(frameworks: Trained, name:
 
 def test_the_trainer_fills_auto_in_and_tells_unchanged_how_far_it_is(frameworks: Trained) -> None:
     status = frameworks[1]["huggingface-trainer"].status
-    expected = {"world": 2, "stage": 2, "microBatch": 8, "accumulation": 2, "trainBatch": 32}
-    assert {name: status["engine"][name] for name in expected} == expected
+    assert status["engine"].items() >= ENGINE.items()
     # How many steps there will be only its callback knows: a bar is switched off.
     assert (status["progress"]["totalSteps"], status["progress"]["summary"]) == (32, "100%")
     assert status["progress"]["source"] in {"DeepSpeedEngine", "KubeflowCallback"}
@@ -73,9 +74,7 @@ def test_an_adapter_is_trained_and_saved_and_nothing_else(frameworks: Trained) -
 def test_a_loop_with_accelerate_trains_two_ranks(frameworks: Trained) -> None:
     log = log_of(frameworks, "accelerate")
     assert_falls(re.findall(r"epoch \d on 2 ranks: loss ([\d.]+)", log), 0.9)
-    expected = {"world": 2, "stage": 2, "microBatch": 8, "accumulation": 2, "trainBatch": 32}
-    engine = frameworks[1]["accelerate"].status["engine"]
-    assert {name: engine[name] for name in expected} == expected
+    assert frameworks[1]["accelerate"].status["engine"].items() >= ENGINE.items()
 
 
 def test_the_quickstart_is_admitted_where_pods_are_restricted(make_namespace: Callable[..., Namespace]) -> None:

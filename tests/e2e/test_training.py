@@ -20,6 +20,7 @@ ACCELERATE_LAUNCH = [
     *("--use_deepspeed", "--deepspeed_multinode_launcher=standard", "--deepspeed_config_file=$(DEEPSPEED_CONFIG)"),
     "accelerate_train.py",
 ]
+
 # Each stage, launcher and way to lie on nodes once: a wrong one of them changes the losses, whatever goes with it.
 REGRESSIONS: dict[str, Json] = {
     "zero-0": {"stage": 0},

@@ -227,10 +227,8 @@ def _world(path: str) -> World | None:
     optimizer = re.search(_key("optimizer") + rb"(.)", pickled, re.DOTALL)
     partitioned = optimizer is not None and optimizer[1] == b"N"
     data, shard = _integer(pickled, "dp_world_size"), _integer(pickled, "mics_shard_size")
-    if (
-        data and shard and shard < data
-    ):  # of MiCS only the first group of ranks saves; none has -1, which is read as much
-        data = shard
+    # Of MiCS only the first group of ranks saves; without it there is -1, which is read as a huge number.
+    data = min(data, shard) if data and shard else data
     return World(data, _integer(pickled, "mp_world_size"), _integer(pickled, "global_steps"), partitioned)
 
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import ANNOTATION_ENDED_RUN
@@ -24,8 +23,9 @@ class EndedRuns:
         """`take`: brings a job that the API server has sent into the cache."""
         self._client = client
         self._take = take
-        self._refused: dict[str, float] = {}  # by namespace where a right is missing, else by the job's uid: since when
-        self._written: dict[tuple[str, str | None], float] = {}  # by the job's uid, and what
+        # Since when nothing is written: by namespace where a right is missing, by the job's uid where it was refused,
+        # by that and what was written.
+        self._rests: dict[str | tuple[str, str | None], float] = {}
         self._noted = False
 
     async def mark(self, job: DeepSpeedJob, text: str | None) -> None:
@@ -35,10 +35,10 @@ class EndedRuns:
         TryAgainSoonError where somebody else's write came between.
         """
         metadata = job.metadata
-        for since in (self._refused, self._written):
-            _forget(since)
+        for known in [each for each, since in self._rests.items() if steady() - since > AGAIN_SECONDS]:
+            del self._rests[known]
         written = (metadata.uid, text)
-        if written in self._written or not self._refused.keys().isdisjoint({metadata.namespace, metadata.uid}):
+        if not self._rests.keys().isdisjoint({metadata.namespace, metadata.uid, written}):
             return
         body: Json = {
             "metadata": {
@@ -50,13 +50,13 @@ class EndedRuns:
         }
         try:
             self._take(await self._client.patch(JOBS, metadata.namespace, body))
-            self._written[written] = steady()
+            self._rests[written] = steady()
         except ApiError as error:
             if error.status in {404, 409}:
                 raise TryAgainSoonError("its annotation could not be written") from error
             if not error.refusal:
                 raise
-            self._refused[metadata.namespace if error.lacks_right else metadata.uid] = steady()
+            self._rests[metadata.namespace if error.lacks_right else metadata.uid] = steady()
             self._note(job, error)
 
     def _note(self, job: DeepSpeedJob, error: ApiError) -> None:
@@ -70,9 +70,3 @@ class EndedRuns:
                 error,
             )
         self._noted = True
-
-
-def _forget(since: dict[Any, float]) -> None:
-    """What may be tried again."""
-    for known in [each for each, moment in since.items() if steady() - moment > AGAIN_SECONDS]:
-        del since[known]

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from deepspeed_operator.controller.queue import Key, WorkQueue
 
 A: Key = ("ml", "a")
@@ -128,29 +130,16 @@ def test_a_failure_delays_its_key_and_no_other() -> None:
     drive(test)
 
 
-def test_an_alarm_that_a_failing_key_has_set_does_not_shorten_its_delay() -> None:
+@pytest.mark.parametrize("alarm", [None, 0.01])
+def test_neither_its_own_writes_nor_its_alarm_shorten_the_delay_of_a_failing_key(alarm: float | None) -> None:
     async def test(queue: WorkQueue) -> None:
         worker = Worker(failures=100)
 
         async def work(key: Key) -> None:
-            queue.add_after(key, 0.01)
-            await worker(key)
-
-        task = asyncio.create_task(queue.run(work, 1))
-        queue.add(A)
-        await asyncio.sleep(0.2)
-        task.cancel()
-        assert worker.seen == [A]
-
-    drive(test)
-
-
-def test_the_echo_of_its_own_writes_does_not_shorten_the_delay_of_a_failing_key() -> None:
-    async def test(queue: WorkQueue) -> None:
-        worker = Worker(failures=100)
-
-        async def work(key: Key) -> None:
-            queue.add(key)
+            if alarm is None:
+                queue.add(key)  # the echo of a write
+            else:
+                queue.add_after(key, alarm)
             await worker(key)
 
         task = asyncio.create_task(queue.run(work, 1))

@@ -26,9 +26,8 @@ def known_workload(observed: Observed) -> WorkloadAnswer:
     assert name is not None, "nobody asks for a Workload that status does not name"
     if view is not None and view.name == name:
         return WorkloadAnswer(name, view, None, observed.now)
-    known = observed.facts.workload
-    told = known.view.job == observed.job.metadata.name if known is not None and known.view is not None else False
-    if observed.watches_workloads and known is not None and told:
+    known, job = observed.facts.workload, observed.job.metadata.name
+    if observed.watches_workloads and known is not None and known.view is not None and known.view.job == job:
         # It was there, and the watch, which knows those that are labelled as this job's, does not: it has gone since.
         return observed.facts.get(ReadWorkload(name, known.read_at))
     return observed.facts.get(ReadWorkload(name, observed.now - REREAD))
