@@ -47,7 +47,7 @@ def test_the_page_of_status_shows_what_kubectl_prints(
     make_namespace: Callable[..., Namespace], tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     namespace = make_namespace("status")
-    assert hold("docs/status.md", shell_in(namespace, tmp_path), pytestconfig, varies=True) == 11
+    assert hold("docs/status.md", shell_in(namespace, tmp_path), pytestconfig, varies=True) == 12
     namespace.delete("long", "--wait=false")
 
 

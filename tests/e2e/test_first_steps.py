@@ -12,6 +12,8 @@ from tests.e2e.kube import Job, Json, Namespace, eventually
 SEEN_WITHIN_SECONDS = 60
 PARAMETERS = 2 * (1024 * 1024 + 1024)
 ACCUMULATION = 24  # of a step, so that most is traffic, of which stage 1 would save nearly all
+TRAFFIC = ACCUMULATION * 4 * PARAMETERS + 4 * PARAMETERS / 2
+AGAIN = 2
 CONFIG: Json = {
     "train_micro_batch_size_per_gpu": 1,
     "gradient_accumulation_steps": ACCUMULATION,
@@ -29,7 +31,10 @@ def namespace(make_namespace: Callable[..., Namespace]) -> Namespace:
 
 @pytest.fixture(scope="module")
 def measured(namespace: Namespace, image: Callable[[str], str]) -> Job:
-    """A job as it was when its first steps were told; it still runs."""
+    """A job as it was when its first steps were told; it still runs.
+
+    Measured again where others took the CPUs from the bandwidth: steps are then faster than their traffic.
+    """
     training = {
         "script": "first_steps.py",
         "args": ["--config", "$(DEEPSPEED_CONFIG)", "--stay", "1800"],
@@ -37,13 +42,29 @@ def measured(namespace: Namespace, image: Callable[[str], str]) -> Job:
     }
     model = {"parameters": PARAMETERS}
     resources = {"resources": NO_GPU}
-    namespace.apply(job("wide", image("worker"), training=training, trainer=resources, dsConfig=CONFIG, model=model))
+    wide = job("wide", image("worker"), training=training, trainer=resources, dsConfig=CONFIG, model=model)
+    namespace.apply(wide)
+    for _ in range(AGAIN):
+        if _share(_measured(namespace)) < 1:
+            break
+        namespace.delete("wide")
+        namespace.apply(wide)
+    return _measured(namespace)
+
+
+def _measured(namespace: Namespace) -> Job:
     own = eventually(lambda: _result(namespace), lambda: namespace.report("wide"), 90)
 
     def told(job: Job) -> bool:
         return "plan" in job.status and job.status.get("progress", {}).get("step") == own["steps"]
 
     return namespace.wait("wide", told, SEEN_WITHIN_SECONDS)
+
+
+def _share(measured: Job) -> float:
+    """Of a step, at the bandwidth that was measured."""
+    plan = measured.status["plan"]
+    return TRAFFIC / plan["busBandwidth"] / plan["measuredStepSeconds"]
 
 
 def _result(namespace: Namespace) -> dict[str, Any] | None:
@@ -65,9 +86,8 @@ def test_it_is_told_while_the_job_runs_and_agrees_with_what_the_program_measures
     assert plan["measuredStepSeconds"] == pytest.approx(own["step"], rel=0.05)
     # Of two ranks, the bus bandwidth is that of the bytes, and not of bits; a busy machine's changes from run to run.
     assert own["bandwidth"] / 5 < plan["busBandwidth"] < own["bandwidth"] * 5
-    traffic = ACCUMULATION * 4 * PARAMETERS + 4 * PARAMETERS / 2
     # At the bandwidth of the best size at least.
-    percent = 100 * traffic / plan["busBandwidth"] / plan["measuredStepSeconds"]
+    percent = 100 * _share(measured)
     assert 0.95 * percent <= plan["networkPercent"] <= min(100, 2 * percent)
 
 
