@@ -37,6 +37,8 @@ _MARK: Final = re.compile(r"mark (\w+) (\d+) (\d+) ([\d.]+)")
 _LOSSES: Final = re.compile(r"losses (\d+) (.+)")
 _TOLD: Final = ("] warm interpreter: ", "] no warm interpreter: ")
 _OURS: Final = ("warm", "cold")
+# Where two nodes of dsjob share one GPU, which CUDA_VISIBLE_DEVICES names twice: CUDA then sees none.
+_ONE_GPU: Final = ("env", "CUDA_VISIBLE_DEVICES=0") if os.environ.get("BENCH_ONE_GPU") else ()
 _MARKS: Final = ("started", "torch", "deepspeed", "imported", "device", "model", "initialized", "loaded", "stepped")
 
 
@@ -138,11 +140,11 @@ class Bench:
 
     def torchrun(self) -> list[str]:
         nodes = ["--nproc-per-node", str(_RANKS), "--max-restarts", "5", "--master-port", str(_port())]
-        return [sys.executable, "-m", "torch.distributed.run", *nodes, str(_SCRIPT), *self.arguments()]
+        return [*_ONE_GPU, sys.executable, "-m", "torch.distributed.run", *nodes, str(_SCRIPT), *self.arguments()]
 
     def deepspeed(self) -> list[str]:
         nodes = ["--num_gpus", str(_RANKS), "--master_port", str(_port())]
-        return [sys.executable, "-m", "deepspeed.launcher.runner", *nodes, str(_SCRIPT), *self.arguments()]
+        return [*_ONE_GPU, sys.executable, "-m", "deepspeed.launcher.runner", *nodes, str(_SCRIPT), *self.arguments()]
 
     def measure(self, times: int, until: float) -> None:
         """Kill a rank so often, but not after that time, and write what it cost each time."""

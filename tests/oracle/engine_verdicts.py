@@ -27,7 +27,8 @@ _MISSES: Final[Mapping[str, str]] = {
     "for -: 'str' and 'float'": "text as a rate, which some schedulers replace: we warn of it",
     "must have the same dtype, but got Half": "`fp16.auto_cast` with floating-point inputs: we warn of it",
     "for %: 'int' and 'str'": '`"auto"` in a place that a framework may fill: we warn of it',
-    "(async_io|pin_memory) op": "ops that cannot be built on this machine, which lacks libaio and ninja",
+    "(async_io|pin_memory) op|Ninja is required": "ops that cannot be built on this machine, which "
+    "lacks libaio and ninja",
     "import apex/amp|No module named 'cupy'": "a package that is not installed here: Apex AMP, CuPy",
     "gloo does not implement": "what gloo lacks in this PyTorch: MiCS needs NCCL",
     "SplitBackward0 is a view": "gloo gathers into parts of what has gradients, another library may not: we warn of it",
@@ -43,8 +44,18 @@ _MISSES: Final[Mapping[str, str]] = {
     "PassManager": "the compiler that Muon needs fails on this machine: we warn of it",
     "output with shape|size of tensor a": "modules of this model that `leaf_module` or "
     "`stage3_module_granularity_threshold` names: another model trains",
-    "'UniversalParallelInfo' object has no attribute 'dp_rank'": "`checkpoint.writer` without an mpu of the script's: "
-    "we warn of it",
+    "object has no attribute 'dp_rank'|no attribute 'get_pipeline_model_parallel_world_size'": "`checkpoint.writer` "
+    "without an mpu of the script's: we warn of it",
+    "(element 0 of tensors does not require grad|tuple index out of range).*hybrid.engine": "`hybrid_engine`, which is "
+    "for models that generate, as this benchmark's does not",
+    "Cannot access accelerator device": "pinned memory, for which a PyTorch without GPUs looks for an accelerator",
+    r"Invalid device string: '\d'": "tensor parallelism, whose batches this version sends to a GPU by its number",
+    "'log_name'": "`comms_logger` beside tensor parallelism, a defect of DeepSpeed's that we do not tell",
+    "'NoneType' object is not callable.*graph_harvesting": "`graph_harvesting`, which captures the work of a GPU",
+    "constructed with fp32_optimizer_states=False": "bf16 states offloaded under an optimizer of the script's: we warn "
+    "of it",
+    "is only supported with ZeRO Stage 1, 2, or 3.*zero-misspelt": "a section's name that is misspelt, which is an "
+    "error of its own",
 }
 
 
@@ -84,7 +95,8 @@ def reason(record: Record) -> str:
         # Records of old had no micro step where ZenFlow sets the accumulation to 0: nothing was tried.
         tried = "micro_steps" in record or record.get("steps") or "zenflow" not in str(record.get("changes"))
         return _NO_OPTIMIZER if record["optimizer"] == "none" else UNEXPLAINED if tried else NO_STEP
-    said = f"{record.get('type')}: {record['says']}"
+    # Some words alone say too little: what they were about is in the names of what was asked.
+    said = f"{record.get('type')}: {record['says']} {record.get('base', '')} {record.get('changes', '')}"
     return next((why for pattern, why in _MISSES.items() if re.search(pattern, said)), UNEXPLAINED)
 
 

@@ -29,7 +29,10 @@ ELSEWHERE = {
     "StepLR.__init__() got an unexpected keyword argument 'mine'": "another PyTorch may have it: a warning",
 }
 # What is compared, or divided by, in the first two steps only.
-_IN_A_STEP = {"gradient_clipping", "steps_per_print", "zero_optimization.zenflow", "fp16.loss_scale_window"}
+_IN_A_STEP = {
+    *("gradient_clipping", "steps_per_print", "zero_optimization.zenflow", "fp16.loss_scale_window"),
+    *("torch_autocast.dtype", "zero_optimization.reduce_bucket_size"),
+}
 # DeepSpeed's own Adam is compiled, and not here; PyTorch's looks at these when it is made, its own in a step.
 _BY_TORCH = {"optimizer.params.lr", "optimizer.params.betas"}
 _SHOWN = 90

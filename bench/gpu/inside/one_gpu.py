@@ -16,4 +16,7 @@ def device_of(local_rank: int) -> int:
     if not SHARED:
         return local_rank
     os.environ.update(fabrics.environment("tcp8", int(os.environ["RANK"])))
-    return local_rank % torch.cuda.device_count()
+    # DeepSpeed takes the GPU of this number; torchrun and DeepSpeed's launcher count the ranks of one node.
+    device = local_rank % torch.cuda.device_count()
+    os.environ["LOCAL_RANK"] = str(device)
+    return device

@@ -28,6 +28,7 @@ _ONE_DTYPE_AT_STAGE_0: Final = (0, 18, 0)  # since then stage 0 accumulates in t
 _BF16_IN_BF16: Final = (0, 17, 6)  # since then stage 0 accumulates bf16 in bf16, too
 _FP16_ON_CPUS_AT_STAGE_0: Final = (0, 16, 0)  # since then where the CPU itself has it
 _GATHERS_WHAT_HAS_GRADIENTS: Final = ((0, 18, 7), (0, 19, 2))  # since, and before
+_SCALES_AUTOCAST: Final = (0, 18, 0)  # since then autocast to fp16 has a scaler at stage 0
 _PRESET: Final = "preset_model"  # None: the engine finds it by the model
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
@@ -181,6 +182,7 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     yield from _numbers(setup)
     yield from needed_notes(setup)
     yield from _window(setup)
+    yield from _bucket(setup)
     yield from _gathered(setup)
     level = setup.plain("log_level")
     if level is not None and schema.starts_refusing("log_level") and str(level).lower() not in _LOG_LEVELS:
@@ -197,6 +199,8 @@ def _bookkeeping(setup: Setup) -> Iterator[Note]:
     if autocast and half and schema.starts_refusing("autocast_and_half"):
         message = f"this version refuses torch_autocast together with {half}."
         yield refused(("torch_autocast", "enabled"), Code.PRECISION_CONFLICT, message, "Disable one of them.")
+    elif half:
+        yield from _autocast_beside_half(setup, half)
     if autocast and setup.on(ZERO, "zero_quantized_weights") and schema.starts_refusing(_AUTOCAST):
         message = "torch_autocast and zero_quantized_weights exclude each other."
         yield refused(("torch_autocast", "enabled"), Code.AUTOCAST_AND_QUANTIZED, message, "Disable one of them.")
@@ -236,6 +240,26 @@ def _window(setup: Setup) -> Iterator[Note]:
     message = "0 is divided by: training fails at the first or the second step without an overflow."
     path: Path = ("fp16", "loss_scale_window")
     yield (refused if setup.names_optimizer else warning)(path, Code.OUT_OF_RANGE, message, "Write 1000, or remove it.")
+
+
+def _bucket(setup: Setup) -> Iterator[Note]:
+    """Each gradient is told in per cent of the bucket, where there is one; newer versions refuse 0 as they read it."""
+    if setup.stage and not sums_bf16_in_fp32(setup) and setup.value(ZERO, "reduce_bucket_size") == 0:
+        message = "0 is divided by: the first step fails at ZeRO stages 1 to 3."
+        fix = "Write 500000000, which is the default, or remove it."
+        yield (refused if setup.names_optimizer else warning)(
+            (ZERO, "reduce_bucket_size"), Code.OUT_OF_RANGE, message, fix
+        )
+
+
+def _autocast_beside_half(setup: Setup, half: str) -> Iterator[Note]:
+    """At stage 0 a scaler looks for gradients in DeepSpeed's wrapper of the optimizer, which keeps them elsewhere."""
+    if setup.stage or setup.version < _SCALES_AUTOCAST or not setup.autocasts_to_fp16:
+        return
+    message = f"to fp16 beside {half} fails in the first step at ZeRO stage 0: No inf checks were recorded."
+    yield (refused if setup.names_optimizer else warning)(
+        ("torch_autocast", "dtype"), Code.PRECISION_CONFLICT, message, f'Write "bfloat16", or disable {half}.'
+    )
 
 
 def _gathered(setup: Setup) -> Iterator[Note]:

@@ -144,12 +144,12 @@ def _zenflow(setup: Setup) -> Iterator[Note]:
     if setup.stage == ZeroStage.PARAMETERS:
         # There it trains without offloading, too.
         yield from _zenflow_at_stage_3(setup, values)
-    elif device_of(setup, OPTIMIZER) != "cpu":
+    elif not uses_cpu_optimizer(setup):
         fix = f"Write {OPTIMIZER}: {{device: cpu}}, or remove zenflow."
         yield _refused(
             ("zenflow",), Code.NEEDS_OFFLOAD, "ZenFlow must be used with the optimizer offloaded to the CPU.", fix
         )
-    elif _is_untested(setup):
+    elif device_of(setup, OPTIMIZER) == "cpu" and _is_untested(setup):
         yield _untested()
     elif setup.section("optimizer").get("params") is None:
         message = "ZenFlow makes its optimizer from optimizer.params, also where the script passes one of its own."
@@ -223,6 +223,13 @@ def _grad_norm(setup: Setup) -> Iterator[Note]:
 
 
 def _master_weights(setup: Setup) -> Iterator[Note]:
+    fp16_key, bf16_key = (f"{half}_master_weights_and_grads" for half in ("fp16", "bf16"))
+    exclusive = setup.schema.starts_refusing("master_weights_exclude_each_other")
+    if exclusive and setup.stage and setup.on("fp16", fp16_key) and setup.on("bf16", bf16_key):
+        # Also where fp16 or bf16 is off.
+        message = f"excludes bf16.{bf16_key}, even where fp16 is off."
+        yield refused(("fp16", fp16_key), Code.PRECISION_CONFLICT, message, "Remove one of them.")
+        return
     both = setup.schema.starts_refusing("master_weights_need_offload")
     fp16 = both or setup.schema.starts_refusing("fp16_master_weights_need_offload")
     for section in (*(["fp16"] if fp16 else []), *(["bf16"] if both else [])):
@@ -265,6 +272,7 @@ def _leftovers(setup: Setup) -> Iterator[Note]:
         message = "the old ZeRO stage 1 has been removed: DeepSpeed raises an exception."
         yield _refused(("legacy_stage1",), Code.REMOVED_KEY, message, "Remove it.")
     bucket = setup.value(ZERO, "allgather_bucket_size")
-    if setup.stage < ZeroStage.PARAMETERS and isinstance(bucket, int) and bucket % 2:
+    checked = setup.stage < ZeroStage.PARAMETERS and not sums_bf16_in_fp32(setup)
+    if checked and isinstance(bucket, int) and bucket % 2:
         message = f"must be even at ZeRO stages 1 and 2, and is {bucket}."
         yield _refused(("allgather_bucket_size",), Code.OUT_OF_RANGE, message, f"Write {bucket + 1}.")

@@ -127,7 +127,7 @@ def _zero(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
         yield refused(
             _TYPE, Code.NOT_WITH_ZERO, f"{name} is not compatible with ZeRO.", f"Write AdamW, or {ZERO}.stage: 0."
         )
-    elif known not in _TESTED_WITH_ZERO and not setup.plain("zero_allow_untested_optimizer"):
+    elif not _is_tested(setup, known) and not setup.plain("zero_allow_untested_optimizer"):
         message = f"{name} is untested with ZeRO, and DeepSpeed refuses it unless told otherwise."
         yield refused(
             _TYPE, Code.UNTESTED_OPTIMIZER, message, "Write zero_allow_untested_optimizer: true, or use AdamW."
@@ -139,6 +139,11 @@ def _zero(setup: Setup, name: str, known: str | None) -> Iterator[Note]:
     if known == "muon" and scattered and setup.schema.starts_refusing("muon_and_reduce_scatter"):
         message = "Muon and reduce scatter cannot be used together at ZeRO stage 3."
         yield refused((ZERO, "reduce_scatter"), Code.NOT_WITH_MUON, message, "Write reduce_scatter: false.")
+
+
+def _is_tested(setup: Setup, known: str | None) -> bool:
+    """Whether the version has the optimizer in its list; the first with Muon looked for it in a module that is none."""
+    return known in _TESTED_WITH_ZERO and not (known == "muon" and setup.schema.starts_refusing("muon_is_untested"))
 
 
 def _on_cpus(setup: Setup, name: str, known: str | None) -> Iterator[Note]:

@@ -15,6 +15,7 @@ from deepspeed_operator.dsconfig.schema import TOP, Schema
 from deepspeed_operator.dsconfig.versions import Numbers
 
 ZERO: Final = "zero_optimization"
+_FP16: Final = frozenset({"fp16", "float16", "half", "torch.float16"})
 
 
 class ZeroStage(IntEnum):
@@ -78,6 +79,11 @@ class Setup:
     @cached_property
     def bf16(self) -> bool:
         return self.on("bf16", "enabled")
+
+    @property
+    def autocasts_to_fp16(self) -> bool:
+        written = self.section("torch_autocast").get("dtype")
+        return self.on("torch_autocast", "enabled") and isinstance(written, str) and written in _FP16
 
     @property
     def names_optimizer(self) -> bool:

@@ -12,7 +12,6 @@ from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
 
 _FUSED: Final = ADAMS | {"onebitadam", "zerooneadam"}  # what DeepSpeed wraps in its fused half-precision optimizer
 _LAMBS: Final = frozenset({"lamb", "onebitlamb"})
-_HALF: Final = frozenset({"fp16", "float16", "half", "torch.float16"})
 _DEFAULT_WARMUP: Final = 1000
 _TWO: Final = 2
 
@@ -70,13 +69,6 @@ class RunCase:
         """Whether DeepSpeed makes one of its fused optimizers for the device."""
         return deepspeed_optimizer(self.setup) in _FUSED and not uses_cpu_optimizer(self.setup)
 
-    @property
-    def autocasts_to_half(self) -> bool:
-        """Whether torch_autocast computes in fp16."""
-        return (
-            bool(self.setup.section("torch_autocast").get("enabled")) and self._text("torch_autocast", "dtype") in _HALF
-        )
-
     def _text(self, section: str, key: str) -> str:
         """Return a text of a section; "" where something else is written, which may be anything."""
         value = self.setup.section(section).get(key)
@@ -127,7 +119,7 @@ def overflow_seen_alone(case: RunCase) -> bool:
 
 
 def autocast_unscaled(case: RunCase) -> bool:
-    return case.autocasts_to_half and case.setup.stage == ZeroStage.DISABLED
+    return case.setup.autocasts_to_fp16 and case.setup.stage == ZeroStage.DISABLED
 
 
 def secondary_copy_stale(case: RunCase) -> bool:

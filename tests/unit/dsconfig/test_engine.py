@@ -43,6 +43,11 @@ REFUSED_AT_START: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"zero_optimization": {"stage": 1, "compute_grad_norm": False}}, {},
      "zero_optimization.compute_grad_norm", "gradient_clipping"),
     ({"zero_optimization": {"stage": 2, "zenflow": {}}}, {}, "zero_optimization.zenflow", "offloaded"),
+    ({**ADAM, "zero_optimization": {"stage": 1, **CPU_OFFLOAD}, "fp16": {"fp16_master_weights_and_grads": True},
+      "bf16": {"enabled": True, "bf16_master_weights_and_grads": True}}, {},
+     "fp16.fp16_master_weights_and_grads", "excludes bf16."),
+    ({**ADAM, "bf16": {"enabled": True}, "torch_autocast": {"enabled": True, "dtype": "float16"}}, {},
+     "torch_autocast.dtype", "No inf checks"),
     ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3}}, {},
      "zero_optimization.reduce_scatter", "Muon"),
     ({"optimizer": {"type": "AdamW", "params": {"learning_rate": 1e-4}}}, {},
@@ -230,8 +235,11 @@ OF_OLD_VERSIONS: list[tuple[dict[str, Any], str, str, str]] = [
      "torch_autocast.enabled", "together with bf16"),
     ({**ADAM, "zero_optimization": {"stage": 2, "zenflow": {}, **CPU_OFFLOAD}}, "0.19.2",
      "zero_optimization.zenflow", "zero_allow_untested_optimizer"),
-    ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 3, "reduce_scatter": False}}, "0.17.6",
-     "optimizer.type", "stage 3"),
+    ({"optimizer": {"type": "Muon"}, "zero_allow_untested_optimizer": True,
+      "zero_optimization": {"stage": 3, "reduce_scatter": False}}, "0.17.6", "optimizer.type", "stage 3"),
+    ({"optimizer": {"type": "Muon"}, "zero_optimization": {"stage": 2}}, "0.17.6", "optimizer.type", "untested"),
+    ({**ADAM, "zero_optimization": {"stage": 1, "reduce_bucket_size": 0}}, "0.19.5",
+     "zero_optimization.reduce_bucket_size", "divided by"),
     ({"curriculum_learning": {"enabled": True, "min_difficulty": 8, "max_difficulty": 64}}, "0.19.7",
      "curriculum_learning.schedule_type", "is missing"),
     ({"curriculum_learning": {**CURRICULUM, "schedule_type": "fixed_root"}}, "0.19.7",
@@ -281,6 +289,14 @@ def test_parameters_of_adam_that_are_found_in_real_files(params: dict[str, Any])
 
 
 ACCEPTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {
+            "bf16": {"enabled": True},
+            "data_types": {"grad_accum_dtype": "fp32"},
+            "zero_optimization": {"stage": 1, "reduce_bucket_size": 0},
+        },
+        {"version": "0.15.4"},
+    ),
     ({"managed_gradient_accumulation": False, "zero_optimization": {"stage": 3}}, {}),
     ({"aio": {"use_gds": True}}, {"accelerator": "cuda"}),
     ({"steps_per_print": None, "log_level": "WARNING"}, {}),

@@ -72,7 +72,17 @@ TRAINED: list[dict[str, Any]] = [
     {**ADAM, "zero_optimization": {"stage": 3, "zenflow": {}}},
     {"zero_optimization": {"stage": 3, "zenflow": {}, "offload_optimizer": {"super_offload": True}}},
     {**ADAM, "zero_optimization": {"stage": 2, "zenflow": {}, **CPU_OFFLOAD}},
+    {
+        **ADAM,
+        "zero_optimization": {"stage": 2, "zenflow": {}, "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}},
+    },
 ]
+
+
+def test_zenflow_is_tested_where_the_states_are_on_nvme() -> None:
+    config = {**BATCH, **TRAINED[-1]}
+    verdicts = [verdict_on(config, version=version, accelerator="cuda") for version in ("0.17.6", "0.18.9", "0.19.2")]
+    assert [verdict.refused for verdict in verdicts] == [False, False, False]
 
 
 @pytest.mark.parametrize(("config", "place", "words"), REFUSED)
