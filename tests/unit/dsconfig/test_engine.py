@@ -293,7 +293,7 @@ ACCEPTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {
             "bf16": {"enabled": True},
             "data_types": {"grad_accum_dtype": "fp32"},
-            "zero_optimization": {"stage": 1, "reduce_bucket_size": 0},
+            "zero_optimization": {"stage": 1, "reduce_bucket_size": 0, "allgather_bucket_size": 1001},
         },
         {"version": "0.15.4"},
     ),
