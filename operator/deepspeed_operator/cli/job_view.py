@@ -9,6 +9,7 @@ from typing import Any, Final
 
 FINISHED: Final = frozenset({"Complete", "Failed"})
 _WAITING: Final = "Pending"
+_ENDED: Final = "Ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,11 @@ class JobView:
     def finished(self) -> bool:
         """Whether what spec asks for has come to its end."""
         return self.current and not self.refused and self.state in FINISHED
+
+    @property
+    def over(self) -> bool:
+        """Whether no rank runs, nor will: a run goes on where spec asks for another one, which was refused."""
+        return self.finished or (self.refused and self.phase in {None, _ENDED})
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> "JobView":

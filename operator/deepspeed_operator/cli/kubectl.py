@@ -5,18 +5,20 @@ import json
 import os
 import select
 import subprocess
+import sys
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deepspeed_operator.api.names import GROUP, LABEL_ATTEMPT, LABEL_JOB_NAME, PLURAL
+from deepspeed_operator.api.names import GROUP, LABEL_ATTEMPT, LABEL_JOB_NAME, LABEL_JOB_UID, PLURAL
 from deepspeed_operator.cli.job_view import JobView
 
 _PIECE = 1 << 16
 AGAIN_SECONDS = 1.0
 _RESOURCE = f"{PLURAL}.{GROUP}"
+_NOT_FOUND = "(NotFound)"  # as kubectl tells it
 
 
 class ClusterError(OSError):
@@ -84,27 +86,61 @@ class Kubectl:
     def watch(self, name: str, seconds: float | None) -> Iterator[JobView]:
         """Yield the job as it is, and again whenever it changes.
 
-        Raises TimeoutError once so many seconds are over (None: never), GoneError when it is deleted, ClusterError.
+        Raises TimeoutError once so many seconds are over (None: never), GoneError when it is deleted, and ClusterError
+        where it cannot be read at first; what breaks later is told, and the job asked for again.
+        """
+        uid = ""
+        for kind, body in self._events((_RESOURCE, name), seconds):
+            job = JobView.of(body)
+            if kind == "DELETED" or uid not in {"", job.uid}:
+                raise GoneError(f"DeepSpeedJob {name} was deleted")
+            uid = job.uid
+            yield job
+
+    def watch_pods(self, job: JobView) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield each pod of the job, as it is and whenever it changes, with its event's kind; what breaks is told."""
+        yield from self._events(("pods", _pods_of(job)), None, began=True)
+
+    def pods_of(self, job: JobView) -> list[Mapping[str, Any]]:
+        """Return the pods of all attempts that are still there."""
+        return json.loads(self.output("get", "pods", _pods_of(job), "-o=json"))["items"]
+
+    def _events(
+        self, what: tuple[str, ...], seconds: float | None, *, began: bool = False
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield kind and object of each event, from one watch after another: an API server ends them after a while.
+
+        Once it `began`, it goes on over an API server that does not answer.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        while True:  # an API server ends a watch after a while
-            yield from self._watch_once(name, deadline)
+        lost = False
+        while True:
+            try:
+                for event in self._watch_once(what, deadline):
+                    began, lost = True, False
+                    yield event["type"], event["object"]
+            except ClusterError as error:
+                if not began:
+                    raise
+                if _NOT_FOUND in str(error):
+                    raise GoneError(f"DeepSpeedJob {what[-1]} was deleted") from None
+                if not lost:
+                    print(f"dsjob: no answer, trying again: {str(error).splitlines()[-1]}", file=sys.stderr)
+                lost = True
             time.sleep(AGAIN_SECONDS)
 
-    def _watch_once(self, name: str, deadline: float | None) -> Iterator[JobView]:
-        """Yield until the watch ends, for whatever reason; raises ClusterError where it has told nothing of the job."""
+    def _watch_once(self, what: tuple[str, ...], deadline: float | None) -> Iterator[dict[str, Any]]:
+        """Yield until the watch ends, for whatever reason; raises ClusterError where it has told nothing."""
         told, problem = False, ""
-        command = self.command("get", _RESOURCE, name, "-o=json", "--watch", "--output-watch-events")
+        command = self.command("get", *what, "-o=json", "--watch", "--output-watch-events")
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as run:
             try:
                 for event in _documents(run, deadline):
-                    if event["type"] == "DELETED":
-                        raise GoneError(f"DeepSpeedJob {name} was deleted")
                     if event["type"] == "ERROR":  # a lost connection, or what it was to go on from is too old
                         problem = str(event["object"].get("message", "the watch broke"))
                         break
                     told = True
-                    yield JobView.of(event["object"])
+                    yield event
                 else:
                     run.wait()
             finally:
@@ -115,13 +151,19 @@ class Kubectl:
                 raise ClusterError(words or problem or f"kubectl get ended with {run.returncode}")
 
 
+def _pods_of(job: JobView) -> str:
+    return f"--selector={LABEL_JOB_UID}={job.uid}"
+
+
 def _documents(run: subprocess.Popen[bytes], deadline: float | None) -> Iterator[dict[str, Any]]:
     """Yield the JSON documents that stand one after another in what it prints."""
     assert run.stdout is not None
     decoder, characters, text = json.JSONDecoder(), getincrementaldecoder("utf-8")(), ""
+    output = select.poll()  # select() knows no file descriptor above 1023
+    output.register(run.stdout, select.POLLIN)
     while True:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not select.select([run.stdout], [], [], left)[0]:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        if not output.poll(left):
             raise TimeoutError
         piece = os.read(run.stdout.fileno(), _PIECE)
         if not piece:

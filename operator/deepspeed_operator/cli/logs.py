@@ -2,24 +2,26 @@
 
 import argparse
 import re
-import subprocess
 import sys
 import threading
-from typing import IO, Final
+import time
+from dataclasses import dataclass
+from typing import Final
 
-from deepspeed_operator.api.names import LABEL_ATTEMPT, LABEL_JOB_NAME
+from deepspeed_operator.cli import kubectl
+from deepspeed_operator.cli.gateway import Gateway
 from deepspeed_operator.cli.job_view import JobView
-from deepspeed_operator.cli.kubectl import ClusterError, Kubectl
+from deepspeed_operator.cli.kubectl import ClusterError, GoneError, Kubectl
 from deepspeed_operator.cli.kubectl import define as define_job
+from deepspeed_operator.cli.log_streams import LogStreams
 from deepspeed_operator.cli.numbers import within
+from deepspeed_operator.cli.pod_log import TrainerPod
 
-_MOST_PODS: Final = 10_000
-# As `kubectl logs --prefix` and the agent write them; rank 0's own lines have no prefix of the agent's.
-# A pod in the place of a lost one has the number of its replacement behind the name of that one.
-_LINE: Final = re.compile(
-    rb"\[pod/(?P<pod>(?P<place>[^/\]]+?)(?:-r\d+)?)/[^\]]*\] (?P<words>(?:\[rank (?P<rank>\d+)\] )?(?P<text>.*))", re.S
-)
+NOT_ALL: Final = 2
+# As the agent writes it; rank 0's own lines have no prefix.
+_LINE: Final = re.compile(rb"(?:\[rank (?P<rank>\d+)\] )?(?P<text>.*)", re.S)
 _OF_THE_AGENT: Final = b"[deepspeed-operator] "
+_LAST_LOOK_SECONDS: Final = 60.0
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +34,27 @@ def define(parser: argparse.ArgumentParser) -> None:
         "--attempt", type=within(1, 10**9), metavar="K", help="of this attempt, as far as its pods are still there"
     )
     parser.add_argument("--tail", type=within(0, 10**9), metavar="LINES", help="of each pod so many lines at most")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on, also with the attempts that follow")
-    parser.epilog = (
-        "The lines of all ranks as they come, each with its rank before it; those of the agents with the pod."
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on until the job ends, also with the pods that follow"
     )
+    parser.epilog = (
+        "The lines of all ranks as they come, each with its rank before it; those of the agents with the pod. Ends "
+        "with 2 if the log of a pod that is there could not be read to its end."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogSelection:
+    """Whose lines are shown: of attempts from `first` to `last` (None: the newest), and of one rank (None: of all)."""
+
+    first: int
+    last: int | None
+    rank: int | None
+
+    def has(self, pod: TrainerPod, slots: int) -> bool:
+        """Whether lines of this pod, in which so many ranks run, may be among them."""
+        of_attempt = self.first <= pod.attempt and (self.last is None or pod.attempt <= self.last)
+        return of_attempt and (self.rank is None or pod.index == self.rank // slots)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,25 +63,30 @@ def run(arguments: argparse.Namespace) -> int:
     job = cluster.job(arguments.name)
     if arguments.failed:
         rank, attempt = _failed(job, attempt)
-    options = [*([] if arguments.tail is None else [f"--tail={arguments.tail}"]), *(["-f"] if arguments.follow else [])]
-    if attempt is not None or not arguments.follow:
-        _print_attempt(cluster, job, attempt or job.attempt, rank, options)
-        return 0
-    attempt = 0
-    while (started := _started_after(cluster, job.name, attempt)) is not None:
-        attempt = started.attempt
-        _print_attempt(cluster, started, attempt, rank, options)
-    return 0
+    if not arguments.follow:
+        attempt = attempt or job.attempt
+    selection = LogSelection(attempt or job.attempt, attempt, rank)
+    pods = [pod for pod in map(TrainerPod.of, cluster.pods_of(job)) if selection.has(pod, job.slots)]
+    if attempt is not None and not any(pod.started for pod in pods):
+        raise ClusterError(f"attempt {attempt} of {job.name} has no pods any more, or none that has started yet")
 
+    writing = threading.Lock()
 
-def _started_after(cluster: Kubectl, name: str, attempt: int) -> JobView | None:
-    """Wait for an attempt after this one whose pods have all started, and return the job; None if it ends before."""
-    for job in cluster.watch(name, None):
-        if job.attempt > attempt and job.phase not in {"Queued", "Starting", "Refused"}:
-            return job
-        if job.finished or job.refused:
-            return None
-    raise AssertionError("a watch ends with an exception alone")
+    def show(pod: TrainerPod, line: bytes) -> None:
+        shown = shown_line(line, pod, rank)
+        if shown is not None:
+            with writing:
+                sys.stdout.buffer.write(shown)
+                sys.stdout.buffer.flush()
+
+    with Gateway(cluster) as gateway:
+        streams = LogStreams(gateway, show, dict.fromkeys((pod.name for pod in pods), arguments.tail))
+        if arguments.follow:
+            _follow(cluster, job, selection, streams)
+        else:
+            for pod in sorted(pods, key=lambda pod: (pod.index, pod.name)):
+                streams.read_once(pod)
+    return NOT_ALL if streams.incomplete else 0
 
 
 def _failed(job: JobView, attempt: int | None) -> tuple[int | None, int]:
@@ -72,45 +96,58 @@ def _failed(job: JobView, attempt: int | None) -> tuple[int | None, int]:
     return rank, attempt or int(str(pod).removeprefix(f"{job.name}-").split("-")[0])
 
 
-def _print_attempt(cluster: Kubectl, job: JobView, attempt: int, rank: int | None, options: list[str]) -> None:
-    """Print what the attempt's pods have written, until they end where it is followed; raises ClusterError."""
-    if not cluster.pods(job.name, attempt):
-        raise ClusterError(f"attempt {attempt} of {job.name} has no pods any more, or none yet")
-    selector = f"--selector={LABEL_JOB_NAME}={job.name},{LABEL_ATTEMPT}={attempt}"
-    common = ["--prefix", "--ignore-errors", f"--max-log-requests={_MOST_PODS}", "--tail=-1", *options]
-    of_rank = None if rank is None else f"{job.name}-{attempt}-{rank // job.slots}"
-    with subprocess.Popen(
-        cluster.command("logs", selector, *common), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as reading:
-        assert reading.stdout is not None
-        assert reading.stderr is not None
-        words: list[bytes] = []
-        threading.Thread(target=_collect, args=(reading.stderr, words), daemon=True).start()
-        for line in reading.stdout:
-            shown = shown_line(line, f"{job.name}-{attempt}-0", of_rank, rank)
-            if shown is not None:
-                sys.stdout.buffer.write(shown)
-                sys.stdout.buffer.flush()
-    if reading.returncode:
-        raise ClusterError(b"".join(words).decode(errors="replace").strip() or "kubectl logs ended with an error")
+def _follow(cluster: Kubectl, job: JobView, selection: LogSelection, streams: LogStreams) -> None:
+    """Follow the chosen pods, also those yet to come, until the job is over, and no attempt of the selection to come.
 
-
-def shown_line(line: bytes, first_pod: str, of_rank: str | None, rank: int | None) -> bytes | None:
-    """Return how a line of `kubectl logs --prefix` is shown; None if it is another rank's than `rank` (None: of all).
-
-    `of_rank` is the pod of the rank, and `first_pod` that of rank 0, whose lines have no prefix in its log.
+    Raises GoneError where the job was deleted, once all that its pods wrote is shown.
     """
+    slots, looks, deleted = job.slots, False, None
+
+    def look() -> None:
+        for kind, body in cluster.watch_pods(job):
+            pod = TrainerPod.of(body)
+            if selection.has(pod, slots):
+                streams.note(pod, gone=kind == "DELETED")
+
+    try:
+        for seen in cluster.watch(job.name, None):
+            slots = seen.slots
+            if seen.attempt and not looks:  # before, it is not known which ranks a pod has
+                threading.Thread(target=look, daemon=True).start()
+                looks = True
+            if seen.over or (selection.last is not None and seen.attempt > selection.last):
+                break
+    except GoneError as error:
+        deleted = error
+    for pod in _last_pods(cluster, job):
+        if selection.has(pod, slots):
+            streams.note(pod)
+    streams.drain()
+    if deleted is not None:
+        raise deleted
+    if not streams.begun:
+        raise ClusterError(f"{job.name} has come to its end, and has no pods any more")
+
+
+def _last_pods(cluster: Kubectl, job: JobView) -> list[TrainerPod]:
+    """Return the pods of a job that gets no more of them: the watch may not have told of all yet."""
+    until = time.monotonic() + _LAST_LOOK_SECONDS
+    while True:
+        try:
+            return [TrainerPod.of(body) for body in cluster.pods_of(job)]
+        except ClusterError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(kubectl.AGAIN_SECONDS)
+
+
+def shown_line(line: bytes, pod: TrainerPod, rank: int | None) -> bytes | None:
+    """Return how a line of a pod is shown; None if it is another rank's than `rank` (None: of all)."""
+    if line.startswith(_OF_THE_AGENT):
+        return b"[%s] %s" % (pod.name.encode(), line)
     parts = _LINE.fullmatch(line)
-    if parts is None:  # kubectl's own
-        return line if rank is None else None
-    place, words = parts["place"].decode(), parts["words"]
-    if words.startswith(_OF_THE_AGENT):
-        return b"[%s] %s" % (parts["pod"], words) if rank is None or place == of_rank else None
-    number = int(parts["rank"]) if parts["rank"] is not None else 0 if place == first_pod else None
+    assert parts is not None, "all of it is optional"
+    number = int(parts["rank"]) if parts["rank"] is not None else 0 if pod.index == 0 else None
     if rank is not None:
         return parts["text"] if number == rank else None
-    return words if parts["rank"] is not None or number is None else b"[rank 0] " + words
-
-
-def _collect(stream: IO[bytes], into: list[bytes]) -> None:
-    into.extend(stream)
+    return line if parts["rank"] is not None or number is None else b"[rank 0] " + line

@@ -19,8 +19,8 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="how long at most; without it, as it takes")
     parser.epilog = (
         "Prints each state that the job comes to. Ends with 0 once the job is Complete, 1 if it Failed, 3 if it is "
-        "Invalid, 124 after --timeout, and 2 if the job is not there, is deleted, or cannot be read. A suspended job "
-        "is waited for."
+        "Invalid, 124 after --timeout, and 2 if the job is not there, is deleted, or cannot be read at first. A "
+        "suspended job is waited for, and so is an API server that does not answer any more."
     )
 
 

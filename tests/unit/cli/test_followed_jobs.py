@@ -8,7 +8,8 @@ import pytest
 from deepspeed_operator.cli import rerun
 from deepspeed_operator.cli.job_view import JobView
 from deepspeed_operator.cli.kubectl import Kubectl
-from deepspeed_operator.cli.logs import shown_line
+from deepspeed_operator.cli.logs import LogSelection, shown_line
+from deepspeed_operator.cli.pod_log import TrainerPod
 from deepspeed_operator.cli.rerun import next_run_id
 from deepspeed_operator.cli.wait import state_line
 from deepspeed_operator.cli.why import story
@@ -86,12 +87,16 @@ def test_a_run_that_the_job_has_had_last_is_no_new_one(
     assert len(changes) == 1
 
 
+def pod(name: str) -> TrainerPod:
+    return TrainerPod(name, "team", 2, int(name.split("-")[2]), "trainer", started=True, ended=False)
+
+
 LINES = [
-    b"[pod/pretrain-2-0/trainer] step 1\n",
-    b"[pod/pretrain-2-0/trainer] [rank 1] step 1\n",
-    b"[pod/pretrain-2-1/trainer] [deepspeed-operator] 2 ranks\n",
-    b"[pod/pretrain-2-1/trainer] [rank 2] step 1",
-    b"[pod/pretrain-2-1/trainer] a sidecar's\n",
+    ("pretrain-2-0", b"step 1\n"),
+    ("pretrain-2-0", b"[rank 1] step 1\n"),
+    ("pretrain-2-1", b"[deepspeed-operator] 2 ranks\n"),
+    ("pretrain-2-1", b"[rank 2] step 1"),
+    ("pretrain-2-1", b"an entrypoint's\n"),
 ]
 
 
@@ -105,7 +110,7 @@ LINES = [
                 b"[rank 1] step 1\n",
                 b"[pretrain-2-1] [deepspeed-operator] 2 ranks\n",
                 b"[rank 2] step 1",
-                b"a sidecar's\n",
+                b"an entrypoint's\n",
             ],
         ),
         (0, [b"step 1\n"]),
@@ -114,18 +119,18 @@ LINES = [
     ],
 )
 def test_each_line_has_its_rank(rank: int | None, shown: list[bytes]) -> None:
-    pod = None if rank is None else f"pretrain-2-{rank // 2}"
-    assert [line for each in LINES if (line := shown_line(each, "pretrain-2-0", pod, rank)) is not None] == shown
+    found = [
+        shown_line(line, pod(name), rank) for name, line in LINES if LogSelection(2, 2, rank).has(pod(name), slots=2)
+    ]
+    assert [line for line in found if line is not None] == shown
 
 
 def test_a_pod_in_the_place_of_a_lost_one_has_its_ranks() -> None:
-    step, told = (
-        b"[pod/pretrain-2-0-r1/trainer] step 1\n",
-        b"[pod/pretrain-2-0-r1/trainer] [deepspeed-operator] begun\n",
-    )
-    assert shown_line(step, "pretrain-2-0", None, None) == b"[rank 0] step 1\n"
-    assert shown_line(step, "pretrain-2-0", "pretrain-2-0", 0) == b"step 1\n"
-    assert shown_line(told, "pretrain-2-0", "pretrain-2-0", 0) == b"[pretrain-2-0-r1] [deepspeed-operator] begun\n"
+    other = pod("pretrain-2-0-r1")
+    assert shown_line(b"step 1\n", other, None) == b"[rank 0] step 1\n"
+    assert shown_line(b"step 1\n", other, 0) == b"step 1\n"
+    told = shown_line(b"[deepspeed-operator] begun\n", other, 0)
+    assert told == b"[pretrain-2-0-r1] [deepspeed-operator] begun\n"
 
 
 def test_the_story_says_where_the_wall_time_went_once_a_step_was_seen() -> None:

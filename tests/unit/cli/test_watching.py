@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.cli import kubectl
-from deepspeed_operator.cli.kubectl import ClusterError, Kubectl
+from deepspeed_operator.cli.kubectl import ClusterError, GoneError, Kubectl
 
 JOB: dict[str, Any] = {
     "metadata": {"name": "pretrain", "namespace": "team", "uid": "1", "generation": 1},
@@ -56,6 +56,27 @@ def test_a_connection_that_breaks_in_the_midst_of_it_is_made_again(watches: Path
     (watches / "0.code").write_text("1")
     (watches / "0.err").write_text("error: unexpected EOF\n")
     assert states(watches, [said("Running")], [said("Failed")]) == ["Running", "Failed"]
+
+
+def test_an_api_server_that_is_away_later_is_told_once_and_waited_for(
+    watches: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (1, 2):
+        (watches / f"{number}.code").write_text("1")
+        (watches / f"{number}.err").write_text("The connection to the server was refused\n")
+    assert states(watches, [said("Running")], [], [], [said("Complete")]) == ["Running", "Complete"]
+    assert capsys.readouterr().err == "dsjob: no answer, trying again: The connection to the server was refused\n"
+
+
+@pytest.mark.parametrize("remade", [False, True], ids=["not there any more", "another of its name"])
+def test_a_job_that_is_deleted_while_nothing_is_heard_is_gone(watches: Path, remade: bool) -> None:
+    other = said("Running")
+    other["object"]["metadata"] = {**JOB["metadata"], "uid": "2"}
+    if not remade:
+        (watches / "1.code").write_text("1")
+        (watches / "1.err").write_text('Error from server (NotFound): "pretrain" not found\n')
+    with pytest.raises(GoneError, match="pretrain was deleted"):
+        states(watches, [said("Running")], [other] if remade else [])
 
 
 @pytest.mark.parametrize("events", [[], [LOST]], ids=["nothing", "ERROR"])
