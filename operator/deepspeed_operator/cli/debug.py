@@ -3,13 +3,14 @@
 import argparse
 import json
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-from deepspeed_operator.cli.asking import asked
+from deepspeed_operator.cli.asking import AgentPod, agent_pods
 from deepspeed_operator.cli.kubectl import ClusterError, Kubectl
 from deepspeed_operator.cli.kubectl import define as define_job
 from deepspeed_operator.cli.numbers import within
@@ -35,24 +36,30 @@ def run(arguments: argparse.Namespace) -> int:
     """Print where the ranks are, and return how the command ends."""
     cluster = Kubectl.of(arguments)
     job = cluster.job(arguments.name)
-    pods = cluster.pods(job.name, job.attempt)
+    if job.finished:
+        raise ClusterError(f"{job.name} is {job.state}: none of its ranks runs")
+    pods = agent_pods(cluster, job)
     if not pods:
         raise ClusterError(f"attempt {job.attempt} of {job.name} has no pods: it is {job.state}")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(partial(_asked, cluster), pods))
     ranks = [rank for found, _ in answers for rank in found if arguments.rank in {None, rank["rank"]}]
-    print("\n".join(lines(ranks)))
+    if ranks:
+        print("\n".join(lines(ranks)))
     for pod, (_, failed) in zip(pods, answers, strict=True):
         if failed:
-            print(painted(f"{pod}: {failed}", "yellow"))
+            print(painted(f"{pod.name}: {failed}", "yellow"))
+    if not ranks:
+        which = "no rank" if arguments.rank is None else f"no rank {arguments.rank}"
+        print(f"dsjob: {which} of {job.name} has answered", file=sys.stderr)
     return 0 if ranks else 1
 
 
-def _asked(cluster: Kubectl, pod: str) -> tuple[list[Mapping[str, Any]], str]:
+def _asked(cluster: Kubectl, pod: AgentPod) -> tuple[list[Mapping[str, Any]], str]:
     """Return what the agent of a pod tells of its ranks, or why it does not."""
     try:
-        return [json.loads(line) for line in asked(cluster, pod, "stacks").splitlines()], ""
-    except ClusterError as error:
+        return [json.loads(line) for line in pod.asked(cluster, "stacks").splitlines()], ""
+    except (ClusterError, ValueError) as error:
         return [], str(error)
 
 

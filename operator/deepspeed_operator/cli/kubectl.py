@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deepspeed_operator.api.names import GROUP, LABEL_ATTEMPT, LABEL_JOB_NAME, LABEL_JOB_UID, PLURAL
+from deepspeed_operator.api.names import GROUP, LABEL_JOB_UID, PLURAL
 from deepspeed_operator.cli.job_view import JobView
 
 _PIECE = 1 << 16
 AGAIN_SECONDS = 1.0
 _RESOURCE = f"{PLURAL}.{GROUP}"
+_WITHIN = "--request-timeout=60s"  # a connection that nobody answers on would keep kubectl, and who looks, for ever
 _NOT_FOUND = "(NotFound)"  # as kubectl tells it
 
 
@@ -26,7 +27,7 @@ class ClusterError(OSError):
 
 
 class GoneError(ClusterError):
-    """The job was deleted."""
+    """It is not there: it never was, or was deleted."""
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -55,9 +56,11 @@ class Kubectl:
 
     def output(self, *arguments: str) -> str:
         """Return what it prints; raises ClusterError."""
-        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, errors="replace", check=False)
+        command = self.command(_WITHIN, *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
-            raise ClusterError(done.stderr.strip() or f"kubectl {arguments[0]} ended with {done.returncode}")
+            words = done.stderr.strip() or f"kubectl {arguments[0]} ended with {done.returncode}"
+            raise GoneError(words) if _NOT_FOUND in words else ClusterError(words)
         return done.stdout
 
     def command(self, *arguments: str) -> list[str]:
@@ -72,11 +75,6 @@ class Kubectl:
 
     def change(self, name: str, spec: dict[str, bool | str]) -> None:
         self.output("patch", _RESOURCE, name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
-
-    def pods(self, job: str, attempt: int) -> list[str]:
-        """Return the names of the attempt's pods that are still there."""
-        selector = f"{LABEL_JOB_NAME}={job},{LABEL_ATTEMPT}={attempt}"
-        return [each.removeprefix("pod/") for each in self.output("get", "pods", "-l", selector, "-o=name").split()]
 
     def events(self, job: JobView) -> list[dict[str, Any]]:
         """Return the events about the job itself, as the API server has them."""

@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from deepspeed_operator.cli.kubectl import ClusterError
+from deepspeed_operator.cli.kubectl import ClusterError, GoneError
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -26,7 +26,8 @@ def can_draw() -> bool:
 def follow(look: Callable[[Console], RenderableType], seconds: float) -> int:
     """Draw what `look` returns every so many seconds until Ctrl-C, and leave the last of it on the terminal.
 
-    A cluster that cannot be reached is told below what was seen last; only where nothing was seen yet it is raised.
+    A cluster that cannot be reached is told below what was seen last; only where nothing was seen yet it is raised,
+    and so is GoneError where what is looked at is not there any more.
     """
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, _end)  # else the terminal would be left as it is drawn on
@@ -39,9 +40,14 @@ def follow(look: Callable[[Console], RenderableType], seconds: float) -> int:
                 try:
                     shown, lost = look(console), None
                     live.update(shown, refresh=True)
+                except GoneError:
+                    raise
                 except ClusterError as error:
                     lost = lost or datetime.now()
                     live.update(Group(_trouble(error, lost), shown), refresh=True)
+    except GoneError:
+        console.print(shown)
+        raise
     except KeyboardInterrupt:
         console.print(shown)
         return 0

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from deepspeed_operator.cli.job_rows import COLUMNS, NARROW, plain, row
+from deepspeed_operator.cli.job_view import JobView
 from deepspeed_operator.cli.kubectl import Kubectl, define_cluster
 from deepspeed_operator.cli.numbers import positive
 
@@ -25,7 +26,9 @@ def define(parser: argparse.ArgumentParser) -> None:
     define_cluster(parser)
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
     parser.add_argument("--interval", type=positive, default=2.0, metavar="SECONDS", help="between two looks; else 2")
-    parser.epilog = "On a terminal the table is drawn again until Ctrl-C; elsewhere it is printed once."
+    parser.epilog = (
+        "On a terminal the table is drawn again until Ctrl-C, jobs that have ended last; elsewhere it is printed once."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,11 +37,13 @@ def run(arguments: argparse.Namespace) -> int:
     options = ("--all-namespaces",) if arguments.all_namespaces else ()
     first = 0 if arguments.all_namespaces else 1
 
-    def rows() -> list[tuple[str, ...]]:
-        return [row(job, datetime.now(UTC))[first:] for job in cluster.jobs(*options)]
+    def rows(jobs: list[JobView]) -> list[tuple[str, ...]]:
+        return [row(job, datetime.now(UTC))[first:] for job in jobs]
 
     def look(console: "Console") -> "Table":
-        return table((NARROW if console.width < _NARROW else COLUMNS)[first:], rows(), console.width)
+        # A terminal shows those that come first, and most of many have ended.
+        jobs = sorted(cluster.jobs(*options), key=lambda job: job.finished)
+        return table((NARROW if console.width < _NARROW else COLUMNS)[first:], rows(jobs), console.width)
 
     if sys.stdout.isatty():
         # It takes long to load, and a pipe does without.
@@ -46,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         if can_draw():
             return follow(look, arguments.interval)
-    print(plain(COLUMNS[first:], rows()))
+    print(plain(COLUMNS[first:], rows(cluster.jobs(*options))))
     return 0
 
 

@@ -13,16 +13,15 @@ from typing import Any, Final
 
 from rich.console import Console, RenderableType
 
-from deepspeed_operator.cli.asking import agent_of, asked
+from deepspeed_operator.cli.asking import AgentPod, agent_pods
 from deepspeed_operator.cli.job_view import JobView
-from deepspeed_operator.cli.kubectl import ClusterError, Kubectl
+from deepspeed_operator.cli.kubectl import ClusterError, GoneError, Kubectl
 from deepspeed_operator.cli.kubectl import define as define_job
 from deepspeed_operator.cli.numbers import positive
 from deepspeed_operator.cli.screen import can_draw, follow
 from deepspeed_operator.cli.watch_frame import AgentAnswers, Moment, frame
 
-_AGENTS_ANSWER: Final = frozenset({"Starting", "Running"})
-_FIRST: Final = re.compile(r"0(-r\d+)?")  # rank 0's pod, or one in its place
+_AGENTS_ANSWER: Final = frozenset({"Starting", "Running", "Replacing"})
 _AT_ONCE: Final = 16
 _MOST_PODS: Final = 64  # whose ranks are asked: each answer takes the pod a little of its time
 _TAIL: Final = 8
@@ -36,8 +35,8 @@ def define(parser: argparse.ArgumentParser) -> None:
     define_job(parser)
     parser.add_argument("--interval", type=positive, default=5.0, metavar="SECONDS", help="between two looks; else 5")
     parser.epilog = (
-        "On a terminal the job is drawn again until Ctrl-C; elsewhere it is printed once. What the ranks do is told "
-        "by the agents in the pods, for which you need the right to exec."
+        "On a terminal the job is drawn again until Ctrl-C, or until it is deleted; elsewhere it is printed once. What "
+        "the ranks do is told by the agents in the pods, for which you need the right to exec."
     )
 
 
@@ -58,16 +57,19 @@ class _Watch:
 
     def __init__(self, cluster: Kubectl, name: str) -> None:
         self._cluster, self._name = cluster, name
+        self._uid = ""
         self._losses: deque[tuple[int, float]] = deque(maxlen=_KEPT)
         self._pool = ThreadPoolExecutor(_AT_ONCE)
 
     def look(self, width: int) -> RenderableType:
         """Ask for all that is shown, at once, and return the picture; raises ClusterError."""
         job = self._cluster.job(self._name)
-        pods = self._cluster.pods(job.name, job.attempt) if job.attempt else []
+        if self._uid not in {"", job.uid}:
+            raise GoneError(f"DeepSpeedJob {job.name} was deleted, and another of its name made")
+        self._uid = job.uid
+        pods = agent_pods(self._cluster, job) if job.attempt else []
         events = self._pool.submit(self._cluster.events, job)
-        first = next((pod for pod in pods if _FIRST.fullmatch(pod.removeprefix(f"{job.name}-{job.attempt}-"))), None)
-        lines = self._pool.submit(self._lines, first) if first is not None else None
+        lines = self._pool.submit(self._lines, pods[0]) if pods and not pods[0].index else None
         ranks = self._ranks(pods if job.phase in _AGENTS_ANSWER else [])
         self._note(job, ranks)
         return frame(
@@ -82,23 +84,22 @@ class _Watch:
             width,
         )
 
-    def _ranks(self, pods: list[str]) -> AgentAnswers:
+    def _ranks(self, pods: list[AgentPod]) -> AgentAnswers:
         answers = list(self._pool.map(self._state, pods[:_MOST_PODS]))
         states = tuple(each for each in answers if not isinstance(each, str))
         return AgentAnswers(states, len(pods), next((each for each in answers if isinstance(each, str)), ""))
 
-    def _state(self, pod: str) -> Mapping[str, Any] | str:
+    def _state(self, pod: AgentPod) -> Mapping[str, Any] | str:
         """Return what a pod's agent tells, or why it does not."""
         try:
-            return json.loads(asked(self._cluster, pod, "state"))
-        except ClusterError as error:
-            return f"{pod}: {error}"
+            return json.loads(pod.asked(self._cluster, "state"))
+        except (ClusterError, ValueError) as error:
+            return f"{pod.name}: {error}"
 
-    def _lines(self, pod: str) -> list[str]:
+    def _lines(self, pod: AgentPod) -> list[str]:
         """Return the last lines of rank 0, without what would move a terminal's cursor."""
         try:
-            container, _ = agent_of(self._cluster, pod)
-            text = self._cluster.output("logs", pod, f"--container={container}", f"--tail={_TAIL}")
+            text = self._cluster.output("logs", pod.name, f"--container={pod.container}", f"--tail={_TAIL}")
         except ClusterError:
             return []  # it has not started yet, or is gone
         return [_CONTROL.sub("", line.rpartition("\r")[2]) for line in text.rstrip("\n").split("\n")]

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from deepspeed_operator.api.names import LABEL_ATTEMPT, LABEL_INDEX, LABEL_REPLACEMENT
 from deepspeed_operator.cli.figures import duration, scaled, sparkline
 from deepspeed_operator.cli.job_rows import COLUMNS, NARROW, plain, row
 from deepspeed_operator.cli.job_view import JobView
@@ -178,16 +179,18 @@ if (here / "down").exists():
     sys.exit("The connection to the server was refused")
 words = [word for word in sys.argv[1:] if not word.startswith("-")]
 if words[:1] == ["exec"]:
+    if words[1] != "pretrain-1-0-r1":
+        sys.exit("cannot exec into a container in a completed pod")
     print((here / "state").read_text())
 elif words[:1] == ["logs"]:
     print("step 480\\x1b[2J\\rstep 481")
 elif words[:2] == ["get", "pods"]:
-    print("pod/pretrain-1-0")
-elif words[:2] == ["get", "pod"]:
-    print((here / "pod").read_text())
+    print((here / "pods").read_text())
 elif words[:2] == ["get", "events"]:
     print('{{"items": []}}')
 else:
+    if len(words) == 3 and not (here / "job").exists():
+        sys.exit('Error from server (NotFound): "pretrain" not found')
     print((here / ("job" if len(words) == 3 else "jobs")).read_text())
 """
 
@@ -200,7 +203,10 @@ def cluster(tmp_path: Path) -> Path:
     program.chmod(0o755)
     show(tmp_path, body(progress={**PROGRESS, "eta": (datetime.now(UTC) + timedelta(hours=2)).isoformat()}))
     agent = {"containers": [{"name": "main", "command": ["python3", "-S", "/etc/deepspeed-operator/agent"]}]}
-    (tmp_path / "pod").write_text(json.dumps({"spec": agent}))
+    labels = {LABEL_ATTEMPT: "1", LABEL_INDEX: "0"}
+    lost = {"metadata": {"name": "pretrain-1-0", "labels": labels}, "spec": agent}
+    other = {"metadata": {"name": "pretrain-1-0-r1", "labels": {**labels, LABEL_REPLACEMENT: "1"}}, "spec": agent}
+    (tmp_path / "pods").write_text(json.dumps({"items": [other, lost]}))
     state = {"index": 0, "progress": {**PROGRESS, "step": 481}, "rankSteps": [rank(0, 481), rank(1, 479)]}
     (tmp_path / "state").write_text(json.dumps(state))
     return tmp_path
@@ -295,3 +301,65 @@ def test_on_a_terminal_it_is_drawn_again_through_an_outage_until_it_is_told_to_e
     shown.wait_for(lambda text: "\x1b[?1049l" in text)  # the terminal is as it was
     assert shown.process.wait(60) == code
     assert "Traceback" not in shown.text
+
+
+@pytest.mark.parametrize("remade", [False, True])
+def test_a_job_that_is_deleted_while_it_is_watched_ends_it(
+    remade: bool, cluster: Path, terminal: Callable[..., Terminal]
+) -> None:
+    shown = terminal("watch", "pretrain", "--interval", "0.1")
+    shown.wait_for(lambda text: "481/1000" in text)
+    if remade:
+        other = body(state="Starting")
+        other["metadata"]["uid"] = "2"
+        show(cluster, other)
+    else:
+        (cluster / "job").unlink()
+    shown.wait_for(lambda text: "\x1b[?1049l" in text and ("not found" in text or "another of its name" in text))
+    assert shown.process.wait(60) == 2
+    assert "481/1000" in shown.text.partition("\x1b[?1049l")[2]
+
+
+def test_the_pod_in_the_place_of_a_lost_one_is_asked_and_no_other(cluster: Path) -> None:
+    done = subprocess.run(
+        command("watch", "pretrain"), env=environment(cluster), capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "481/1000" in done.stdout
+    assert "cannot exec" not in done.stdout
+
+
+def test_an_answer_that_is_none_of_an_agent_is_told(cluster: Path) -> None:
+    (cluster / "state").write_text("sh: python3: not found")
+    done = subprocess.run(
+        command("watch", "pretrain"), env=environment(cluster), capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "pretrain-1-0-r1: Expecting value" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "words"),
+    [
+        (body(), ("--rank", "7"), "dsjob: no rank 7 of pretrain has answered\n"),
+        (body(state="Complete"), (), "dsjob: pretrain is Complete: none of its ranks runs\n"),
+    ],
+)
+def test_stacks_of_nobody_are_told_so(job: dict[str, Any], options: tuple[str, ...], words: str, cluster: Path) -> None:
+    show(cluster, job)
+    (cluster / "state").write_text(json.dumps({"rank": 0, "state": "S", "place": "", "stacks": "x", "children": []}))
+    done = subprocess.run(
+        command("debug", "pretrain", "--stacks", *options),
+        env=environment(cluster),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.stdout, done.stderr) == ("", words)
+    assert done.returncode == (1 if options else 2)
+
+
+def test_on_a_terminal_jobs_that_have_ended_come_last(cluster: Path, terminal: Callable[..., Terminal]) -> None:
+    ended = [body(f"ended-{number}", state="Complete") for number in range(1000)]
+    (cluster / "jobs").write_text(json.dumps({"items": [*ended, body("at-work")]}))
+    shown = terminal("top", "--interval", "60")
+    shown.wait_for(lambda text: "at-work" in text)
