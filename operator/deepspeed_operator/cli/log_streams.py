@@ -19,7 +19,7 @@ _STACK_BYTES: Final = 1 << 18  # of a thread: a large gang has thousands
 class LogStreams:
     """Reads what pods write, and hands each line with its pod to `show`, which is called by many threads.
 
-    `tails`: pods of which no more than so many of the lines that they have written already are wanted (None: all).
+    `tails`: by the pod's uid, how many of the lines that it has written already are wanted (None: all).
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class LogStreams:
     ) -> None:
         self.incomplete = False  # whether a log that is there could not be read to its end
         self._gateway, self._show, self._tails = gateway, show, tails
-        self._threads: dict[str, threading.Thread] = {}
+        self._threads: dict[str, threading.Thread] = {}  # by the pod's uid: one that was refused is made again
         self._ended: set[str] = set()
         self._lock = threading.Lock()
         self._told: dict[str, float] = {}
@@ -52,10 +52,10 @@ class LogStreams:
         """Take what is known of a pod now; it is followed once it has started."""
         with self._lock:
             if pod.ended or gone:
-                self._ended.add(pod.name)
-            if not pod.started or pod.name in self._threads:
+                self._ended.add(pod.uid)
+            if not pod.started or pod.uid in self._threads:
                 return
-            thread = self._threads[pod.name] = threading.Thread(target=self._follow, args=(pod,), daemon=True)
+            thread = self._threads[pod.uid] = threading.Thread(target=self._follow, args=(pod,), daemon=True)
             thread.start()
 
     @property
@@ -72,14 +72,14 @@ class LogStreams:
             thread.join()
 
     def _log(self, pod: TrainerPod) -> PodLog:
-        return PodLog(self._gateway, pod, self._tails.get(pod.name))
+        return PodLog(self._gateway, pod, self._tails.get(pod.uid))
 
     def _follow(self, pod: TrainerPod) -> None:
         log = self._log(pod)
         while True:
             # A stream that is cut on its way may end as if the program had: only one that begins after the program's
             # end and brings nothing is the last.
-            ended, new = pod.name in self._ended, False
+            ended, new = pod.uid in self._ended, False
             try:
                 for line in log.lines(follow=True):
                     new = True

@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
                 sys.stdout.buffer.flush()
 
     with Gateway(cluster) as gateway:
-        streams = LogStreams(gateway, show, dict.fromkeys((pod.name for pod in pods), arguments.tail))
+        streams = LogStreams(gateway, show, dict.fromkeys((pod.uid for pod in pods), arguments.tail))
         if arguments.follow:
             _follow(cluster, job, selection, streams)
         else:

@@ -23,6 +23,7 @@ _OVERLAP_SECONDS: Final = 1
 class TrainerPod:
     """A pod of a job. `index`: which host of its attempt; `started`, `ended`: its trainer's container."""
 
+    uid: str
     name: str
     namespace: str
     attempt: int
@@ -39,6 +40,7 @@ class TrainerPod:
         states = [each["state"] for each in status.get("containerStatuses", ()) if container in {None, each["name"]}]
         state: Mapping[str, Any] = states[0] if states else {}
         return cls(
+            uid=metadata["uid"],
             name=metadata["name"],
             namespace=metadata["namespace"],
             attempt=int(labels.get(LABEL_ATTEMPT, 0)),

@@ -125,11 +125,12 @@ class FollowedJob:
         metadata = {"name": "pretrain", "namespace": "team", "uid": uid, "generation": 1}
         self._tell("job", kind, {"metadata": metadata, "status": {**told, **status}})
 
-    def pod(self, name: str, state: str = "running", *, kind: str = "MODIFIED") -> None:
-        """Tell of a pod; `state` is that of its container."""
+    def pod(self, name: str, state: str = "running", *, kind: str = "MODIFIED", uid: str = "") -> None:
+        """Tell of a pod; `state` is that of its container, and `uid` another than that of the first of its name."""
         _, attempt, index, *_ = name.split("-")
         metadata = {
             "name": name,
+            "uid": uid or name,
             "namespace": "team",
             "labels": {LABEL_ATTEMPT: attempt, LABEL_INDEX: index},
             "annotations": {"kubectl.kubernetes.io/default-container": "trainer"},

@@ -88,7 +88,7 @@ def test_a_run_that_the_job_has_had_last_is_no_new_one(
 
 
 def pod(name: str) -> TrainerPod:
-    return TrainerPod(name, "team", 2, int(name.split("-")[2]), "trainer", started=True, ended=False)
+    return TrainerPod(name, name, "team", 2, int(name.split("-")[2]), "trainer", started=True, ended=False)
 
 
 LINES = [

@@ -116,6 +116,24 @@ def test_a_pod_in_the_place_of_a_lost_one_and_those_of_the_next_attempt_are_foll
     assert not any("pretrain-1-0" in each for each in cluster.asked())
 
 
+def test_a_pod_that_is_made_again_under_its_name_is_another(cluster: FollowedJob, dsjob: Callable[..., Dsjob]) -> None:
+    two_pods(cluster)
+    followed = dsjob("-f")
+    followed.wait_for(lambda it: len(it.lines) == 4)
+    log = cluster.directory / "logs/pretrain-1-1"
+    log.unlink()
+    cluster.cut()
+    cluster.pod("pretrain-1-1", kind="DELETED")
+    time.sleep(3)  # its stream has been asked for again
+    cluster.write("pretrain-1-1", *stamped(5, "[rank 2] again"))
+    cluster.pod("pretrain-1-1", uid="another")
+    followed.wait_for(lambda it: "[rank 2] again" in it.lines)
+    cluster.pod("pretrain-1-1", "terminated", uid="another")
+    (cluster.directory / "logs/pretrain-1-1.ended").touch()
+    assert finish(cluster, followed, "pretrain-1-0") == 0
+    assert followed.lines.count("[rank 2] again") == 1
+
+
 def test_what_is_written_while_the_job_comes_to_its_end_is_shown(
     cluster: FollowedJob, dsjob: Callable[..., Dsjob]
 ) -> None:
