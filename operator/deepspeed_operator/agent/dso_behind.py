@@ -11,7 +11,7 @@ _STOPPED = {"T": "is stopped (state T)", "t": "is held by a debugger (state t)"}
 class Standing:
     """One rank, as dso_evidence.py finds it. `index` is that of its pod."""
 
-    __slots__ = ("collective", "index", "kernel", "rank", "state", "step", "where")
+    __slots__ = ("collective", "index", "kernel", "load", "rank", "state", "step", "where")
 
     def __init__(self, index: int, rank: Mapping[str, Any]) -> None:
         self.index = index
@@ -21,6 +21,7 @@ class Standing:
         self.kernel: str = rank["kernel"]  # where in the kernel it waits
         self.where: str = rank["where"]  # the file, line and function, or the collective; empty where nobody knows
         self.collective: bool = rank["collective"]
+        self.load: str = rank["load"]  # as dso_progressranks has it
 
     @property
     def frozen(self) -> bool:
@@ -67,6 +68,19 @@ def behind(ranks: Sequence[Standing]) -> Laggard:
         if late and len(late) < len(ranks):
             return _named(late, ranks)
     return _uncertain(ranks)
+
+
+def loads_apart(ranks: Sequence[Standing]) -> str:
+    """Who has found no checkpoint to load where others have, before any step; empty where nobody has.
+
+    At ZeRO stage 3 those that load wait for the others, which are past it.
+    """
+    none = [each.rank for each in ranks if each.load == "none"]
+    others = [each.rank for each in ranks if each.load in ("loads", "found")]
+    if not (none and others) or any(each.step is not None for each in ranks):
+        return ""
+    load = "loads" if len(others) == 1 else "load"
+    return f"; {_who(none)} found no checkpoint to load, where {_who(others)} {load} one"
 
 
 def _named(late: Sequence[Standing], ranks: Sequence[Standing]) -> Laggard:
@@ -116,7 +130,13 @@ def _listed(spots: Sequence[tuple[str, int]]) -> str:
 
 
 def _numbers(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]} is"
+    return f"{_who(ranks)} {'is' if len(ranks) == 1 else 'are'}"
+
+
+def _who(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {_first(ranks)}"
+
+
+def _first(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, sorted(ranks)[:6]))
-    return f"ranks {shown}" + (f" and {len(ranks) - 6} more are" if len(ranks) > 6 else " are")
+    return shown + (f" and {len(ranks) - 6} more" if len(ranks) > 6 else "")

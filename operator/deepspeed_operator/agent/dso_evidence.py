@@ -91,6 +91,7 @@ def gather(
                 "kernel": each["place"][:60],
                 "where": place,
                 "collective": collective,
+                "load": record.load if record else "",
             }
         )
     return told

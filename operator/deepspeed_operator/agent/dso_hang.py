@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
-from dso_behind import Standing, behind
+from dso_behind import Standing, behind, loads_apart
 from dso_pace import FIRST_STEP, SAVING, STARTING, STEP, Limit, Limits
 from dso_stragglers import Stragglers
 
@@ -111,6 +111,6 @@ class HangDetector:
         who = behind(standings)
         ended = f"; {left} has ended with 0" if left else ""
         what = _WORDS.get(stall.phase, "no step")
-        words = f"{who.words}{ended}; {what} for {stall.seconds:.0f} s, {stall.limit.words}"
+        words = f"{who.words}{loads_apart(standings)}{ended}; {what} for {stall.seconds:.0f} s, {stall.limit.words}"
         restarts = self.restarts or not stall.limit.learned
         return Hang(words, who.rank, who.pod, stall, restarts)

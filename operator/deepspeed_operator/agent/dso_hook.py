@@ -168,7 +168,7 @@ class Reports:
         if not trains(engine):
             return
         take = engine._take_model_step
-        loads = answer(lambda engine: self.progresshook().Loads(engine), engine)
+        loads = answer(lambda engine: self.progresshook().Loads(engine, self.recorder), engine)
 
         def stepped(*arguments: Any, **named: Any) -> Any:
             step = answer(lambda engine: int(engine.global_steps), engine)

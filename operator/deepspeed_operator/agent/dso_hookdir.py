@@ -29,6 +29,8 @@ class HookDirectory:
         }
         if launch.measure:
             files["measure"] = b""
+        if launch.conversion_seconds:
+            files["universal"] = b""
         if launch.warm_interpreters:
             files["dso_imports.py"] = pkgutil.get_data(__name__, "dso_imports.py") or b""
         # A root file system may be read-only, and then the files' volume or the shared memory is not.

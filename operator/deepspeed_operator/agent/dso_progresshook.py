@@ -28,9 +28,14 @@ PASSES, PASSES_PLACE = "qd", SPENT_PLACE + 24
 PATH_BYTES = 1024
 SAVE, SAVE_PLACE = f"dH{PATH_BYTES}s", PASSES_PLACE + 16
 LENGTH, LENGTH_PLACE = "H", SAVE_PLACE + 8
-BYTES = LENGTH_PLACE + 2 + PATH_BYTES
+# And a byte: what has become of a checkpoint to load, one of LOADS.
+LOAD_PLACE = LENGTH_PLACE + 2 + PATH_BYTES
+BYTES = LOAD_PLACE + 1
+LOADS = ("", "loads", "found", "none")
 PHASES = ("Starting", "FirstStep", "Step", "Evaluation", "Saving")
 FIRST_STEP, STEP, EVALUATION, SAVING = range(1, 5)
+# There where the job's configuration has load_universal from the operator, and not from the user.
+UNIVERSAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "universal")
 PLACE = "/dev/shm"  # memory: a full or slow disk keeps no rank from its next step
 UNKNOWN = float("nan")
 # What an engine and a Trainer of transformers do between two steps, by the names of their methods.
@@ -80,23 +85,52 @@ def computes_alone(engine: Any) -> bool:
     )
 
 
+def finds_nothing(load_dir: Any = None, tag: Any = None, *_: Any, **__: Any) -> bool:
+    """Whether load_checkpoint(), called so, would find no checkpoint of any kind, and no name of one."""
+    named = (os.path.join(load_dir, name) for name in ("latest", "latest_universal"))
+    return tag is None and not any(map(os.path.lexists, named))
+
+
+def plainly(engine: Any, load: Any, *arguments: Any, **named: Any) -> Any:
+    """Load, and begin where there is nothing to load: DeepSpeed fails there once it is told load_universal."""
+    config = None
+    try:
+        if os.path.exists(UNIVERSAL) and finds_nothing(*arguments, **named) and engine.load_universal_checkpoint():
+            config = engine._config
+            config.load_universal_checkpoint = False
+    except Exception:
+        config = None  # another DeepSpeed, or no directory
+    try:
+        return load(*arguments, **named)
+    finally:
+        if config is not None:
+            config.load_universal_checkpoint = True
+
+
 class Loads:
     """Which checkpoint an engine has loaded before its first step, and who trains the same parameters with it."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, recorder: Recorder | None) -> None:
+        """`recorder`: which tells the agent of it while it loads, too; None where there is no shared memory."""
         functools: Any = importlib.import_module("functools")
         self.engine: Any = engine
         self.called, self.path = False, ""
         original = engine.load_checkpoint
 
         def load(*arguments: Any, **named: Any) -> Any:
-            result = original(*arguments, **named)
+            note("loads")
+            result = plainly(engine, original, *arguments, **named)
             self.called = True
             try:
                 self.path = os.path.dirname(os.path.abspath(result[0])) if result[0] else self.path
             except Exception:
                 self.path = ""  # another DeepSpeed, which does not tell
+            note("found" if self.path else "none")
             return result
+
+        def note(what: str) -> None:
+            if recorder is not None:
+                recorder.memory[LOAD_PLACE] = LOADS.index(what)
 
         engine.load_checkpoint = self.wrapper = functools.wraps(original)(load)
 

@@ -17,6 +17,8 @@ from dso_progresshook import (
     BYTES,
     HEAD,
     HEAD_BYTES,
+    LOAD_PLACE,
+    LOADS,
     PASSES,
     PASSES_PLACE,
     PHASES,
@@ -39,12 +41,13 @@ class RankProgress:
     or saved. `rate` is the learning rate, None where it is not known; `samples` those of a step over all ranks.
     `first`: when its first step ended; `saving`: the seconds of all its saves, the last of which ended at `saved`.
     `save`: the directory that the newest save goes to, and when that began by time.time(); None before the first.
+    `load`: what has become of a checkpoint to load, "loads", "found" or "none"; empty before.
     `passes` forward passes took `pass_seconds`, as far as they were timed.
     """
 
     __slots__ = (
-        *("at", "first", "pass_seconds", "passes", "phase", "rank", "rate", "samples", "save", "saved", "saving"),
-        *("seconds", "since", "step", "taken"),
+        *("at", "first", "load", "pass_seconds", "passes", "phase", "rank", "rate", "samples", "save", "saved"),
+        *("saving", "seconds", "since", "step", "taken"),
     )
 
     def __init__(self, rank: int, record: bytes) -> None:
@@ -59,6 +62,7 @@ class RankProgress:
         path = path.partition(b"\0")[0]
         whole = bool(path) and len(path) == length  # and not in the making
         self.save: tuple[str, float] | None = (os.fsdecode(path), begun) if whole else None
+        self.load: str = LOADS[record[LOAD_PLACE]]
         self.seconds = struct.unpack_from(f"{min(timed, WINDOW)}d", record, HEAD_BYTES)
 
     def state(self, now: float) -> dict[str, Any]:

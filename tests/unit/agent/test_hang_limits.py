@@ -8,7 +8,14 @@ import pytest
 from tests.unit.agent.harness import hang, load
 
 pace, detector, behind = load("dso_pace"), load("dso_hang"), load("dso_behind")
-STANDING: dict[str, Any] = {"step": 40, "state": "S", "kernel": "", "where": "all_reduce", "collective": True}
+STANDING: dict[str, Any] = {
+    "step": 40,
+    "state": "S",
+    "kernel": "",
+    "where": "all_reduce",
+    "collective": True,
+    "load": "",
+}
 
 
 class Pod:
@@ -308,6 +315,34 @@ def test_who_is_behind(ranks: list[dict[str, Any]], words: str, who: int | None)
     assert found.words.startswith(words)
     assert found.rank == who
     assert found.pod == (None if who is None else who // 2)
+
+
+@pytest.mark.parametrize(
+    ("loads", "words"),
+    [
+        (["loads", "none"], "; rank 1 found no checkpoint to load, where rank 0 loads one"),
+        (["none", "found", "loads", "none"], "; ranks 0, 3 found no checkpoint to load, where ranks 1, 2 load one"),
+        (["none", ""], ""),
+        (["none", "none"], ""),
+        (["found", "loads"], ""),
+    ],
+)
+def test_ranks_of_which_some_found_no_checkpoint_are_told_before_any_step(loads: list[str], words: str) -> None:
+    def told(**fields: Any) -> str:
+        ranks = [rank(number, load=each, **fields) for number, each in enumerate(loads)]
+        return behind.loads_apart([behind.Standing(0, each) for each in ranks])
+
+    assert told(step=None) == words
+    assert told(step=1) == ""
+
+
+def test_a_hang_tells_who_found_no_checkpoint() -> None:
+    gang = Simulated(firstStepSeconds=10)
+    for pod, told in zip(gang.pods, ("loads", "none"), strict=True):
+        gang.standings[pod.index] |= {"step": None, "load": told}
+        pod.enter("FirstStep", 0.0)
+    gang.wait(20)
+    assert "; rank 1 found no checkpoint to load, where rank 0 loads one; no first step for" in gang.hangs[0].words
 
 
 TORCH = "/usr/lib/python3.12/site-packages/torch"

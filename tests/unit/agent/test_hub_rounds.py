@@ -133,7 +133,7 @@ def test_a_member_that_falls_silent_between_rounds_is_lost() -> None:
     assert (gang.cause["reason"], gang.cause["index"]) == ("PeerLost", 2)
 
 
-STANDS: dict[str, Any] = {"step": 40, "state": "S", "kernel": "", "where": "all_reduce", "collective": True}
+STANDS: dict[str, Any] = {"step": 40, "state": "S", "kernel": "", "where": "all_reduce", "collective": True, "load": ""}
 
 
 def pace(idle: float) -> dict[str, Any]:

@@ -12,13 +12,17 @@ from tests.unit.agent.test_world import C10D
 Make = Callable[..., Gang]
 # Ranks of one group see each other's loads as little as DeepSpeed's do.
 DEEPSPEED = """
-import os
+import os, types
 class DeepSpeedEngine:
     seq_data_parallel_group, enable_backward_allreduce = "all", True
     def __init__(self):
         self.basic_optimizer = self
         self.global_steps = 0
+        self._config = types.SimpleNamespace(load_universal_checkpoint=False)
+    def load_universal_checkpoint(self): return self._config.load_universal_checkpoint
     def load_checkpoint(self, directory, tag=None, load_module_only=False):
+        if self.load_universal_checkpoint() and not tag and not os.path.isfile(directory + "/latest_universal"):
+            raise ValueError("Invalid for universal checkpoint")
         path = os.path.join(directory, tag or open(directory + "/latest").read()) if os.path.isdir(directory) else None
         if path and not load_module_only:
             self.global_steps = int(path.rpartition("global_step")[2])
@@ -136,6 +140,22 @@ def test_where_the_head_decides_another_pods_training_is_its_own_affair(trained:
     ended = trained(LOAD, 20, 10, launch={"successPolicy": "Head"})
     assert ended[0].cause["reason"] == "Completed", ended[0].output
     assert (starts(ended) or "").startswith(APART)
+
+
+UNIVERSAL = f"engine._config.load_universal_checkpoint = True; {LOAD}; assert engine.load_universal_checkpoint()"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps", "reason"),
+    [(60, (None, None), "Completed"), (0, (None, None), "DataOrCheckpoint"), (60, (None, 20), "DataOrCheckpoint")],
+    ids=["where the operator says load_universal", "where the user does", "where there is a checkpoint"],
+)
+def test_what_is_resized_before_its_first_checkpoint_begins_without_one(
+    trained: Callable[..., list[Ended]], tmp_path: Path, seconds: int, steps: tuple[int | None, ...], reason: str
+) -> None:
+    place = {"path": str(tmp_path / "none"), "declared": True, "repairLatest": True, "since": 0}
+    ended = trained(UNIVERSAL, *steps, launch={"checkpoint": {**place, "conversionSeconds": seconds}})
+    assert ended[1].cause["reason"] == reason, ended[1].output
 
 
 def report(rank: int, path: str, step: int, loads: bool = True, peers: str = "a 0 8") -> dict[str, Any]:
