@@ -50,6 +50,8 @@ class Checkpoints(threading.Thread):
     def __init__(self, launch: LaunchDocument, warn: Callable[[str], None]) -> None:
         super().__init__(name="checkpoints", daemon=True)
         self.launch, self.warn = launch, warn
+        # Of which a checkpoint that does not tell has parts; 0: others may have saved it, which an elastic run had.
+        self.ranks = 0 if launch.conversion_seconds else launch.nodes * launch.slots
         given = launch.checkpoint_path
         self.root: str | None = expand(given, os.environ) if given else None
         self.divided = _has_parts_on_each_node(launch.config)
@@ -198,7 +200,7 @@ class Checkpoints(threading.Thread):
         if newest is None or newest.path not in first or newest.time < int(first[newest.path]):
             return newest
         with contextlib.suppress(OSError, ValueError):
-            others = checkpoints(str(self.root), self.launch.nodes * self.launch.slots)
+            others = checkpoints(str(self.root), self.ranks)
             return next((each for each in others if not (each.missing or each.path in first)), None)
         return None
 
@@ -211,22 +213,21 @@ class Checkpoints(threading.Thread):
             written = newest is not None and newest.time * 1e9 >= seen[0]  # since a directory came
             if written or now - self.changed > UNFINISHED_SECONDS:
                 return
-        self.newest = newest_complete(root, self.launch.nodes * self.launch.slots)
+        self.newest = newest_complete(root, self.ranks)
 
     def _mend(self, root: str) -> None:
         """Let `latest` name a complete tag: DeepSpeed cannot load another one, however often it is started."""
-        ranks = self.launch.nodes * self.launch.slots
         named = named_by_latest(root)
         if named is None or not self.launch.repair_latest:
             return
         directory = os.path.join(root, named)
-        torn = checkpoint_at(directory, ranks) if named and os.path.isdir(directory) else None
+        torn = checkpoint_at(directory, self.ranks) if named and os.path.isdir(directory) else None
         if named and not torn and os.path.isdir(directory) and os.listdir(directory):
             return  # a universal checkpoint, or one of a kind that is not known here
         missing = (torn.missing if torn else "there is nothing of it") if named else "the file is empty"
         if not missing:
             return
-        others = [each for each in checkpoints(root, ranks) if each.own and each.tag != named]
+        others = [each for each in checkpoints(root, self.ranks) if each.own and each.tag != named]
         whole = next((each for each in others if not each.missing), None)
         path = os.path.join(root, LATEST)
         if whole:

@@ -120,5 +120,6 @@ class Conversion:
             pause()
 
     def _failed(self, why: str) -> RunFailedError:
+        shutil.rmtree(self.target + UNFINISHED, ignore_errors=True)  # others may save on the volume that it has filled
         cause: dict[str, Any] = self.launch.cause("ConversionFailed", f"{self.source} was not made universal: {why}")
         return RunFailedError(cause)

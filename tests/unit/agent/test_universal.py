@@ -66,6 +66,17 @@ def test_a_frameworks_directory_has_it_within(gang: Make, tmp_path: Path) -> Non
     assert f"loads global_step20_universal True ['{inner}']" in ended.output
 
 
+def test_a_checkpoint_of_fewer_ranks_that_does_not_say_of_how_many_is_whole(gang: Make, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    newest = tag(root, 20)
+    (newest / "mp_rank_00_model_states.pt").write_bytes(b"of torch before 1.6")
+    made = elastic(gang, root)
+    made.slots = 4
+    (ended,) = made.run()
+    assert "loads global_step20_universal True" in ended.output
+    assert (root / "latest").read_text() == newest.name
+
+
 def test_what_is_made_is_made_once(gang: Make, tmp_path: Path) -> None:
     root = tmp_path / "run"
     tag(root, 20)
@@ -121,7 +132,7 @@ def test_a_converter_that_fails_ends_the_run_of_all_pods_in_its_own_words(gang: 
         words = "deepspeed.checkpoint.ds_to_universal ended with 1: no room on the volume"
         assert ended.cause["signature"] == f"{source} was not made universal: {words}"
         assert "loads" not in ended.output
-    assert not (root / "global_step20_universal").exists()
+    assert {path.name for path in root.iterdir()} == {"global_step20", "latest"}, "what is half made takes room"
 
 
 def test_one_that_takes_too_long_is_ended(gang: Make, tmp_path: Path) -> None:

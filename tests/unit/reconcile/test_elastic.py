@@ -216,11 +216,35 @@ def test_checkpoints_are_made_universal_from_the_first_change_of_the_number_on(s
     shrunk(simulation, 3)
     assert configuration(simulation) == {**universal, "gradient_accumulation_steps": 4}
     assert launch(simulation)["checkpoint"]["conversionSeconds"] == 600
-    loads = "checkpoint.load_universal: true, since checkpoints of the run are of other ranks."
+    loads = "checkpoint.load_universal: true, since checkpoints may be of other ranks."
     assert (simulation.attempt.resized or "").endswith(f"so that the batch stays; and {loads}")
     suspended_and_resumed(simulation)
     assert (world(simulation), configuration(simulation)) == ((4, 4, 3), universal)
     assert simulation.attempt.resized == f"It has all nodes again. Its configuration has {loads}"
+
+
+SAVES: dict[str, Any] = {"config": {**CONFIG, "zero_optimization": {"stage": 2}}, "checkpoint": {"path": "/data/run"}}
+
+
+@pytest.mark.parametrize("nodes", [4, 3], ids=["it had fewer for a while", "it had another number"])
+def test_a_run_after_one_that_had_other_ranks_loads_what_those_have_saved(nodes: int) -> None:
+    simulation = elastic(**SAVES)
+    simulation = shrunk(simulation, 3) if nodes == 4 else simulation.train()
+    simulation.edit(runId="2", nodes=nodes)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    assert (simulation.run.id, simulation.run.world.nodes) == ("2", nodes)
+    assert configuration(simulation) == {**SAVES["config"], "checkpoint": {"load_universal": True}}
+
+
+def test_a_run_after_one_of_as_many_ranks_loads_it_as_it_is() -> None:
+    simulation = elastic(**SAVES).train()
+    simulation.edit(runId="2")
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    assert (simulation.run.id, configuration(simulation)) == ("2", SAVES["config"])
 
 
 def suspended_and_resumed(simulation: Simulation) -> None:
@@ -248,6 +272,14 @@ def test_the_time_for_it_is_added_to_that_for_the_start() -> None:
     simulation.wait(50)
     simulation.settle()
     assert simulation.job.status.attempts[-1].reason == "StartupDeadlineExceeded"
+
+
+def test_layers_that_are_divided_by_one_are_not_divided() -> None:
+    whole = {"tensor_parallel": {"autotp_size": 1}}
+    config = {**SAVES["config"], **whole}
+    run = elastic(config=config, checkpoint=SAVES["checkpoint"]).train().run
+    assert run.elastic is not None
+    assert run.elastic.converts
 
 
 def test_a_checkpoint_that_any_ranks_load_stays_as_it_is() -> None:

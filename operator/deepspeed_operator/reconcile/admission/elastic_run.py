@@ -62,8 +62,9 @@ def elastic_run(job: DeepSpeedJob, world: World, source: Configuration | None, c
 def _not_convertible(spec: DeepSpeedJobSpec, config: Mapping[str, Any], declared: ParallelDegrees) -> str | None:
     """Return why DeepSpeed's converter cannot make a universal checkpoint of the run's; None: it can."""
     saved, optimizer = checkpoint_path(spec), object_at(config, "optimizer").get("type")
-    written = object_at(config, "tensor_parallel").get("autotp_size"), object_at(config, "expert_parallel")
-    if any((each or 1) > 1 for each in (declared.tensor, declared.pipeline, declared.expert)) or any(written):
+    tensor, experts = object_at(config, "tensor_parallel").get("autotp_size"), object_at(config, "expert_parallel")
+    divided = any((each or 1) > 1 for each in (declared.tensor, declared.pipeline, declared.expert))
+    if divided or tensor not in {None, 0, 1} or experts:
         return "its ranks divide layers or experts, too"
     if written_stage(config) == 0:
         return "at stage 0 they are as the version of DeepSpeed has them"

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Final
 
 from deepspeed_operator.api.attempt_status import MAX_CAUSE, AttemptOutcome, AttemptStatus, Phase
-from deepspeed_operator.api.elastic import ElasticSize
+from deepspeed_operator.api.elastic import ElasticSize, RunElastic
 from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.finding import Code
 from deepspeed_operator.api.job import DeepSpeedJob
@@ -170,11 +170,20 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
         active_deadline_seconds=spec.lifecycle.active_deadline_seconds if spec.lifecycle is not None else None,
         world=judged.world,
         batch=judged.batch,
-        elastic=judged.elastic,
+        elastic=_elastic(judged, observed.job.status.run),
         deepspeed_version=declared_version(spec, installation),
         config_digest=judged.config_digest,
         spec_digests=spec_digests(spec),
     )
+
+
+def _elastic(judged: Admission, before: Run | None) -> RunElastic | None:
+    """Return the sizes of the run that begins; what the run before has saved, it may have saved with other ranks."""
+    elastic = judged.elastic
+    if elastic is None or before is None or not elastic.converts:
+        return elastic
+    other = before.world.size != judged.world.size or (before.elastic is not None and before.elastic.resized)
+    return elastic.model_copy(update={"resized": True}) if other else elastic
 
 
 def _size_of_all(run: Run) -> ElasticSize | None:
@@ -188,7 +197,7 @@ def _resized(run: Run, fewer: ElasticSize | None, why: str) -> str | None:
     accumulation = fewer.accumulation if fewer is not None else None
     written = [
         *([f"gradient_accumulation_steps {accumulation}, so that the batch stays"] if accumulation is not None else []),
-        *(["checkpoint.load_universal: true, since checkpoints of the run are of other ranks"] if universal else []),
+        *(["checkpoint.load_universal: true, since checkpoints may be of other ranks"] if universal else []),
     ]
     if fewer is None and not written:
         return None
