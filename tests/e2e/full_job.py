@@ -207,7 +207,13 @@ FULL: Json = {
             "message": "m",
         },
         "restarts": 1,
-        "queue": {"name": "team", "priorityClass": "urgent", "workload": "full-0-job-1", "prebuilt": True},
+        "queue": {
+            "name": "team",
+            "priorityClass": "urgent",
+            "workload": "full-0-job-1",
+            "prebuilt": True,
+            "former": "dispatched",
+        },
         "workers": {"ready": 0},
         "failure": {
             "reason": "RankFailed",

@@ -206,6 +206,7 @@ class Code(StrEnum):
     TRANSPORT_MISMATCH = "transport-mismatch"
     ENGINE_DIFFERS = "engine-differs"
     SECTION_REPLACED = "section-replaced"
+    CHILDREN_KEPT = "children-kept"
     MORE_FINDINGS = "more-findings"
 
 

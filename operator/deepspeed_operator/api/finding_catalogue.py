@@ -206,6 +206,7 @@ MEANINGS: Final[dict[str, dict[Code, str]]] = {
         Code.TRANSPORT_MISMATCH: "NCCL does not use the fabric that the profile, or a variable, asks for.",
         Code.ENGINE_DIFFERS: "DeepSpeed's engine is another than the configuration says.",
         Code.SECTION_REPLACED: "The script passes an optimizer or scheduler of its own in place of the section's.",
+        Code.CHILDREN_KEPT: "What a run that has ended has left cannot be deleted.",
         Code.MORE_FINDINGS: "There are more findings than status holds.",
     },
 }

@@ -91,3 +91,14 @@ class QueueStatus(ApiModel):
     prebuilt: bool | None = Field(
         default=None, description=f"True where somebody else made it, whom the label {LABEL_PREBUILT} names."
     )
+    former: str | None = Field(
+        default=None,
+        max_length=253,
+        description="The Workload that stood for the run before, or that the label named before, until its quota is "
+        "given back. Absent: none.",
+    )
+
+    @property
+    def held_workload(self) -> str | None:
+        """The Workload that may have quota: while there is a former one, the run's own waits."""
+        return self.former or self.workload

@@ -133,12 +133,22 @@ async def _adjust(client: Client, job: DeepSpeedJob, resource: Resource, live: J
                 raise refusal_of(error) from error
 
 
-async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> None:
-    """Delete an attempt's ConfigMap, if it is the job's, and before it the Secret of the same name."""
+async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> str | None:
+    """Delete an attempt's ConfigMap, if it is the job's, and before it the Secret of the same name.
+
+    Return the API server's words where the operator may not; None where there is none of the job's any more.
+    """
     live = await read(client, CONFIG_MAPS, job.metadata.namespace, name, metadata=True)
-    if live is not None and owner_of(live, job) is Owner.OURS:
-        for resource, uid in (SECRETS, None), (CONFIG_MAPS, live["metadata"]["uid"]):
-            await _delete(client, job, resource, name, uid)
+    if live is None or owner_of(live, job) is not Owner.OURS:
+        return None
+    await _delete(client, job, SECRETS, name, None)
+    try:
+        await _delete(client, job, CONFIG_MAPS, name, live["metadata"]["uid"])
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return error.message
+    return None
 
 
 async def remove_names(client: Client, job: DeepSpeedJob, service: str, slices: Iterable[str]) -> None:

@@ -280,18 +280,24 @@ class Executor:
                 memory.facts = replace(memory.facts, workload=await self.workloads.do(job, action))
             case DeleteConfigMaps(attempt, names):
                 for name in names:
-                    await remove_config_map(self.client, job, name)
+                    if (refusal := await remove_config_map(self.client, job, name)) is not None:
+                        _log.warning("ConfigMap %s/%s goes with its job: %s", job.metadata.namespace, name, refusal)
                 memory.facts = replace(memory.facts, oldest_config_map=attempt)
-            case DeleteChildren(attempt, config_maps, service, slices):
-                memory.ensured.clear()
-                for name in config_maps:
-                    await remove_config_map(self.client, job, name)
-                await remove_names(self.client, job, service, slices)
-                memory.facts = replace(memory.facts, oldest_config_map=attempt + 1, childless=attempt)
+            case DeleteChildren():
+                await self._delete_children(job, memory, action)
             case MarkEndedRun(text):
                 await self.ended_runs.mark(job, text)
             case _:
                 raise TypeError(f"not an action to do one by one: {action}")
+
+    async def _delete_children(self, job: DeepSpeedJob, memory: JobMemory, action: DeleteChildren) -> None:
+        memory.ensured.clear()
+        refusals = [await remove_config_map(self.client, job, name) for name in action.config_maps]
+        await remove_names(self.client, job, action.service, action.slices)
+        if (refusal := next(filter(None, refusals), None)) is not None:
+            memory.facts = replace(memory.facts, kept_children=memory.kept_children(action.attempt, refusal))
+        else:
+            memory.facts = replace(memory.facts, oldest_config_map=action.attempt + 1, childless=action.attempt)
 
     def _memory(self, job: DeepSpeedJob) -> JobMemory:
         key = job_key(job)

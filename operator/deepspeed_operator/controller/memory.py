@@ -1,17 +1,18 @@
 """What this process remembers of a job besides the caches. All of it can be asked for again."""
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import uniform
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 from deepspeed_operator.controller.clock import now, steady
 from deepspeed_operator.reconcile.actions import Outcome
-from deepspeed_operator.reconcile.observe.observed import Facts, Refusal, RefusalReason
+from deepspeed_operator.reconcile.observe.observed import Facts, KeptChildren, Refusal, RefusalReason
 
 FIRST_RETRY = timedelta(seconds=30)  # a quota is freed by people, and by jobs that end
 LONGEST_RETRY = timedelta(minutes=5)
+LONGEST_CLEANUP = timedelta(hours=1)  # nobody waits for it, and many jobs may have ended
 CONFIRMED_SECONDS = 1.0
 
 
@@ -62,7 +63,14 @@ class JobMemory:
 
     def refusal(self, attempt: int, reason: RefusalReason, message: str) -> Refusal:
         """Make a refusal; every further one waits longer."""
-        wait = min(FIRST_RETRY * 2 ** min(self.refusals, 10), LONGEST_RETRY)
+        return Refusal(attempt, reason, message, self._retry_at(LONGEST_RETRY))
+
+    def kept_children(self, attempt: int, message: str) -> KeptChildren:
+        """Say why what a run has left is kept; every further try waits longer."""
+        return KeptChildren(attempt, message, self._retry_at(LONGEST_CLEANUP))
+
+    def _retry_at(self, longest: timedelta) -> datetime:
+        wait = min(FIRST_RETRY * 2 ** min(self.refusals, 10), longest)
         self.refusals += 1
         # At least the nominal wait: a retry that comes early is refused again.
-        return Refusal(attempt, reason, message, now() + wait * uniform(1.0, 1.25))  # noqa: S311 -- jitter
+        return now() + wait * uniform(1.0, 1.25)  # noqa: S311 -- jitter

@@ -57,9 +57,9 @@ class Workloads:
     def of_job(self, job: DeepSpeedJob) -> WorkloadView | None:
         """Return the Workload that the job's status names; None where no watch tells of one."""
         queue = job.status.queue
-        if queue is None or queue.workload is None or not self.watched:
+        if queue is None or queue.held_workload is None or not self.watched:
             return None
-        return self._cache.get(job_key(job), queue.workload)
+        return self._cache.get(job_key(job), queue.held_workload)
 
     async def read(self, job: DeepSpeedJob, name: str) -> WorkloadAnswer:
         """Return the Workload of this name; whoever asks for one wants it watched."""

@@ -264,6 +264,8 @@ class DeleteConfigMaps:
 class DeleteChildren:
     """Delete what a run has left beside its pods, if any; fill `facts.childless` with its last attempt.
 
+    Where something may not be deleted, fill `facts.kept_children` with why.
+
     `config_maps`: names, of which Secrets go, too. `service`: the name of the Service. `slices`: EndpointSlices.
     """
 

@@ -87,7 +87,7 @@ def _judge_next(observed: Observed, gang: Gang, installation: Installation) -> O
 def _advance(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     """Decide about the accepted run, and let go of pods whose nodes do not answer."""
     outcome, queue = with_queue(observed, gang, _by_phase(observed, gang, installation)), observed.job.status.queue
-    if observed.attempt.phase is Phase.ENDED and (queue is None or queue.workload is None):
+    if observed.attempt.phase is Phase.ENDED and (queue is None or queue.held_workload is None):
         return outcome  # nobody waits for what they hold
     forced, later = lost_pods(observed, gang)
     return replace(outcome, actions=(*outcome.actions, *forced)).no_later_than(later)

@@ -37,9 +37,13 @@ def workload_content(job: DeepSpeedJob, run: Run, queue: QueueStatus) -> str:
 
 
 def adoption(job: DeepSpeedJob) -> Json:
-    """Return the metadata by which a Workload that somebody else has made becomes the job's."""
+    """Return the metadata by which a Workload that somebody else has made becomes the job's.
+
+    Whoever made it may have copied one of ours, from another cluster: only those that we made have the annotation.
+    """
     metadata = child_metadata(job, "", job_labels(job))
-    return {"ownerReferences": metadata["ownerReferences"], "labels": metadata["labels"]}
+    kept = {key: metadata[key] for key in ("ownerReferences", "labels")}
+    return {**kept, "annotations": {ANNOTATION_CONTENT: None}}
 
 
 def workload(

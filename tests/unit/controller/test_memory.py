@@ -1,6 +1,7 @@
 """What a process remembers of a job."""
 
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Workers
+from deepspeed_operator.controller.clock import now
 from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.reconcile.observe.observed import Facts
 from tests.unit.reconcile.simulation import job
@@ -36,3 +37,12 @@ def test_a_new_attempt_remembers_nothing_of_the_pods_before() -> None:
     memory.begin(2)
     assert memory.facts.confirmed_missing == frozenset()
     assert memory.begun_attempt == 2
+
+
+def test_what_may_not_be_deleted_is_tried_again_later_each_time() -> None:
+    memory, waits = JobMemory("job-1"), list[float]()
+    for _ in range(12):
+        waits.append((memory.kept_children(1, "forbidden").retry_at - now()).total_seconds())
+    assert 29 < waits[0] < 38
+    assert waits[0] < waits[1] / 1.5 < waits[2]
+    assert 3599 < waits[-1] < 4501

@@ -56,6 +56,7 @@ from deepspeed_operator.reconcile.observe.observed import (
     FoundGpus,
     HalfGangs,
     JudgedRun,
+    KeptChildren,
     Observed,
     Refusal,
     SetAside,
@@ -110,12 +111,14 @@ class Simulation:
     trial_quota: bool = False
     tried: list[DryRunPod] = field(default_factory=list[DryRunPod])
     refuse_pods: str | None = None
+    undeletable: str | None = None  # why no ConfigMap may be deleted
     agent: AgentReport | None = None
     reads: list[datetime] = field(default_factory=list[datetime])
     config_map_reads: list[datetime] = field(default_factory=list[datetime])
     nodes: list[LabelledNode] | None = None  # None: the installation may not read them
     node_reads: int = 0
     corrections: int = 0
+    deletions_refused: int = 0
     foresights: int = 0
     judgements: int = 0
     created: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # pods, as they were posted
@@ -133,7 +136,7 @@ class Simulation:
     def _reconcile(self, job: DeepSpeedJob) -> Outcome:
         installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
         queue = job.status.queue
-        found = self.workloads.get(queue.workload or "") if self.watched and queue is not None else None
+        found = self.workloads.get(queue.held_workload or "") if self.watched and queue is not None else None
         view = workload_view(found) if found is not None and self.queue_problem is None else None
         if view is not None and view.job != job.metadata.name:
             view = None  # the watch tells each job of what is labelled as its own
@@ -336,10 +339,15 @@ class Simulation:
             case DeleteChildren(attempt, config_maps, service, slices):
                 names = {("Service", service), *(("EndpointSlice", name) for name in slices)}
                 names |= {(kind, name) for kind in ("ConfigMap", "Secret") for name in config_maps}
+                self.ensured.clear()
+                if self.undeletable is not None:
+                    self.deletions_refused += 1
+                    kept = KeptChildren(attempt, self.undeletable, self.now + timedelta(minutes=5))
+                    self.facts = replace(self.facts, kept_children=kept)
+                    return
                 for key in names & self.objects.keys():
                     del self.objects[key]
                     self.writes.append(f"delete {'/'.join(key)}")
-                self.ensured.clear()
                 self.config_maps = {name: data for name, data in self.config_maps.items() if name not in config_maps}
                 self.facts = replace(self.facts, oldest_config_map=attempt + 1, childless=attempt)
             case MarkEndedRun(text):

@@ -1,6 +1,7 @@
 """How long a run may go on, what is kept of it afterwards, and who runs it."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -247,3 +248,23 @@ def test_the_grace_of_a_run_that_another_replaces_is_told() -> None:
     simulation.settle()
     assert [each.killed_after_seconds for each in simulation.job.status.attempts] == [25]
     assert (simulation.run.id, simulation.attempt.number) == ("b", 2)
+
+
+def test_what_may_not_be_deleted_is_said_and_tried_again_after_a_while() -> None:
+    simulation = complete(Simulation(job(lifecycle={"ttlSecondsAfterFinished": 60})).train())
+    simulation.undeletable = 'configmaps "pretrain-1-job-1" is forbidden'
+    simulation.wait(60)
+    outcome = simulation.settle()
+    (said,) = [each for each in simulation.job.status.findings if each.code == "children-kept"]
+    assert 'configmaps "pretrain-1-job-1" is forbidden' in said.message
+    assert simulation.run.cleanup_time is None
+    assert simulation.deletions_refused == 1
+    assert outcome.check_at == simulation.now + timedelta(minutes=5)
+    simulation.wait(299)
+    simulation.settle()
+    assert simulation.deletions_refused == 1
+    simulation.undeletable = None
+    simulation.wait(1)
+    simulation.settle()
+    assert (simulation.objects, simulation.job.status.findings) == ({}, [])
+    assert simulation.run.cleanup_time is not None

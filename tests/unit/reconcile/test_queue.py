@@ -27,9 +27,9 @@ def queued(**spec: Any) -> Simulation:
     return simulation
 
 
-def tell(simulation: Simulation, *conditions: tuple[str, str, str], **status: Any) -> None:
+def tell(simulation: Simulation, *conditions: tuple[str, str, str], name: str = NAME, **status: Any) -> None:
     """Do as Kueue does: set conditions by type, status and reason, and other fields of the Workload's status."""
-    known = simulation.workloads[NAME]
+    known = simulation.workloads[name]
     before = {each["type"]: each for each in known.get("status", {}).get("conditions", [])}
     time = "2026-01-01T00:00:00Z"
     for kind, value, reason in conditions:
@@ -37,16 +37,19 @@ def tell(simulation: Simulation, *conditions: tuple[str, str, str], **status: An
         before[kind] = {"type": kind, "status": value, "reason": reason, "message": words, "lastTransitionTime": time}
     metadata = {**known["metadata"], "resourceVersion": f"{int(known['metadata']['resourceVersion']) + 1}"}
     after = {**known.get("status", {}), **status, "conditions": list(before.values())}
-    simulation.workloads[NAME] = {**known, "metadata": metadata, "status": after}
+    simulation.workloads[name] = {**known, "metadata": metadata, "status": after}
 
 
-def admit(simulation: Simulation, **status: Any) -> None:
-    assignment = {"name": "ranks", "count": 2, "flavors": {"nvidia.com/gpu": "h100", "cpu": "h100"}}
+def admit(simulation: Simulation, *, name: str = NAME, count: int | None = None, **status: Any) -> None:
+    """Admit the Workload with so many pods; None: all that it asks for."""
+    (asked,) = simulation.workloads[name]["spec"]["podSets"]
+    granted = asked["count"] if count is None else count
+    assignment = {"name": "ranks", "count": granted, "flavors": {"nvidia.com/gpu": "h100", "cpu": "h100"}}
     admission = {"clusterQueue": "cq", "podSetAssignments": [assignment]}
     news = [("QuotaReserved", "True", "QuotaReserved"), ("Admitted", "True", "Admitted")]
-    old = {each["type"] for each in simulation.workloads[NAME].get("status", {}).get("conditions", [])}
+    old = {each["type"] for each in simulation.workloads[name].get("status", {}).get("conditions", [])}
     news += [(kind, "False", "QuotaReserved") for kind in ("Evicted", "Preempted") if kind in old]
-    tell(simulation, *news, **{"admission": admission, **status})
+    tell(simulation, *news, name=name, **{"admission": admission, **status})
 
 
 def evict(simulation: Simulation, reason: str = "Preempted") -> None:

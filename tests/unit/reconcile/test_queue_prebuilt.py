@@ -6,7 +6,7 @@ from deepspeed_operator.api.attempt_status import Phase
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import ConditionType
 from tests.unit.reconcile.simulation import Simulation, job
-from tests.unit.reconcile.test_queue import FLAVORS, NAME, admit, condition, evict, has_quota
+from tests.unit.reconcile.test_queue import FLAVORS, NAME, admit, condition, evict, has_quota, trained
 
 LABELS = {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/prebuilt-workload-name": NAME}
 
@@ -20,10 +20,14 @@ def dispatched(**metadata: Any) -> Simulation:
     """A job whose Workload is there, with this metadata, and waits."""
     simulation = Simulation(job(), of_queue=dict(FLAVORS))
     labelled(simulation, LABELS)
-    found = {"name": NAME, "namespace": "ml", "uid": "w", "resourceVersion": "1", **metadata}
-    simulation.workloads[NAME] = {"metadata": found, "spec": {"podSets": [{"name": "ranks", "count": 2}]}}
+    simulation.workloads[NAME] = prebuilt_workload(NAME, **metadata)
     simulation.settle()
     return simulation
+
+
+def prebuilt_workload(name: str, **metadata: Any) -> dict[str, Any]:
+    found = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "resourceVersion": "1", **metadata}
+    return {"metadata": found, "spec": {"podSets": [{"name": "ranks", "count": 2}]}}
 
 
 def suspended() -> Simulation:
@@ -43,8 +47,7 @@ def test_a_workload_that_somebody_else_has_made_is_adopted() -> None:
     labelled(simulation, LABELS)
     simulation.settle()
     assert "which is not there" in simulation.condition(ConditionType.READY).message
-    found = {"name": NAME, "namespace": "ml", "uid": "w", "resourceVersion": "1"}
-    simulation.workloads[NAME] = {"metadata": found, "spec": {"podSets": [{"name": "ranks", "count": 2}]}}
+    simulation.workloads[NAME] = prebuilt_workload(NAME)
     simulation.wait(30)
     simulation.settle()
     (owner,) = simulation.workloads[NAME]["metadata"]["ownerReferences"]
@@ -100,3 +103,103 @@ def test_one_that_is_finished_is_not_deleted_for_another_run() -> None:
         simulation.settle()
     assert NAME in simulation.workloads
     assert "is finished: name another one" in simulation.condition(ConditionType.READY).message
+
+
+def prebuilt(simulation: Simulation, name: str) -> None:
+    """Somebody makes a Workload of this name, and the label of the job names it."""
+    simulation.workloads[name] = prebuilt_workload(name)
+    labelled(simulation, {**LABELS, "kueue.x-k8s.io/prebuilt-workload-name": name})
+
+
+def ended(simulation: Simulation, name: str) -> str | None:
+    """Return the reason with which a Workload is finished; None: it is not."""
+    conditions = simulation.workloads[name].get("status", {}).get("conditions", [])
+    return next((each["reason"] for each in conditions if each["type"] == "Finished"), None)
+
+
+def replaced(simulation: Simulation, **spec: Any) -> None:
+    """Another run takes the place of one whose pods run, and they end."""
+    simulation.edit(runId="b", **spec)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+
+
+def test_a_run_with_a_prebuilt_workload_gives_back_what_the_run_before_had_of_its_own() -> None:
+    simulation = trained()
+    prebuilt(simulation, "theirs")
+    simulation.edit(runId="b")
+    simulation.settle()
+    assert has_quota(simulation), "the pods of the run before still end"
+    simulation.remove()
+    simulation.settle()
+    assert list(simulation.workloads) == ["theirs"]
+    queue = simulation.job.status.queue
+    assert queue is not None
+    assert (queue.workload, queue.prebuilt, queue.former) == ("theirs", True, None)
+    assert simulation.workloads["theirs"]["metadata"]["ownerReferences"][0]["uid"] == "job-1"
+
+
+def test_a_run_without_a_queue_gives_back_a_prebuilt_workload_and_leaves_it_there() -> None:
+    simulation = dispatched()
+    admit(simulation)
+    simulation.train()
+    labelled(simulation, {})
+    simulation.edit(runId="b")
+    simulation.settle()
+    assert ended(simulation, NAME) is None, "the pods of the run before still end"
+    simulation.remove()
+    simulation.settle()
+    assert ended(simulation, NAME) == "OutOfSync"
+    simulation.train()
+    assert simulation.job.status.queue is not None
+    assert simulation.job.status.queue.former is None
+
+
+def test_another_prebuilt_workload_gives_back_the_one_before() -> None:
+    simulation = dispatched()
+    admit(simulation)
+    simulation.train()
+    prebuilt(simulation, "theirs")
+    replaced(simulation)
+    assert (ended(simulation, NAME), ended(simulation, "theirs")) == ("OutOfSync", None)
+    assert simulation.attempt.phase is Phase.QUEUED
+
+
+def test_a_run_with_a_workload_of_its_own_gives_a_prebuilt_one_back() -> None:
+    simulation = Simulation(job(), of_queue=dict(FLAVORS))
+    prebuilt(simulation, "theirs")
+    simulation.settle()
+    admit(simulation, name="theirs")
+    simulation.train()
+    labelled(simulation, {"kueue.x-k8s.io/queue-name": "team"})
+    replaced(simulation)
+    assert ended(simulation, "theirs") == "OutOfSync"
+    assert sorted(simulation.workloads) == [NAME, "theirs"]
+    admit(simulation)
+    simulation.train()
+
+
+def test_a_prebuilt_workload_that_has_the_name_of_ours_is_not_deleted_for_ours() -> None:
+    annotations = {"deepspeed-operator.dev/content-digest": "of the cluster that it was copied from"}
+    simulation = dispatched(annotations=annotations)
+    admit(simulation)
+    simulation.train()
+    labelled(simulation, {"kueue.x-k8s.io/queue-name": "team"})
+    replaced(simulation)
+    assert simulation.workloads[NAME]["metadata"]["uid"] == f"uid-{NAME}"
+    assert simulation.condition(ConditionType.READY).reason == Reason.NAME_CONFLICT
+
+
+def test_a_run_that_is_replaced_while_the_one_before_still_ends_forgets_neither() -> None:
+    simulation = trained()
+    prebuilt(simulation, "theirs")
+    simulation.edit(runId="b")
+    simulation.settle()
+    labelled(simulation, {})
+    simulation.edit(runId="c", scheduling=None)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    assert (list(simulation.workloads), ended(simulation, "theirs")) == (["theirs"], None)
+    simulation.train()

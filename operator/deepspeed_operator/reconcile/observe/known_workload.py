@@ -21,8 +21,8 @@ def queue_of(observed: Observed) -> QueueStatus:
 
 
 def known_workload(observed: Observed) -> WorkloadAnswer:
-    """Return the Workload that status names; raise Unanswered to read it."""
-    name, view = queue_of(observed).workload, observed.workload
+    """Return the Workload that status names, the former one first; raise Unanswered to read it."""
+    name, view = queue_of(observed).held_workload, observed.workload
     assert name is not None, "nobody asks for a Workload that status does not name"
     if view is not None and view.name == name:
         return WorkloadAnswer(name, view, None, observed.now)

@@ -122,6 +122,15 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptChildren:
+    """Why what a run has left is still there, in the API server's words, and when to try again."""
+
+    attempt: int
+    message: str
+    retry_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class HalfGangs:
     """All gangs of which a part is placed, as they were seen at one moment."""
 
@@ -199,6 +208,7 @@ class Facts:
     aside: SetAside | None = None  # the job is not to be looked into for now
     oldest_config_map: int | None = None  # the attempt before which none has a ConfigMap any more
     childless: int | None = None  # the attempt whose run has nothing left beside its pods
+    kept_children: KeptChildren | None = None
     status_written_at: datetime | None = None  # by this process; bounds how often counters alone are written
 
     def get(self, question: "Question[Answer]") -> Answer:

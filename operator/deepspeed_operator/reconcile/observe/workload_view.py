@@ -42,6 +42,11 @@ class WorkloadView:
         return found is not None and found.get("status") == "True"
 
     @property
+    def is_ours(self) -> bool:
+        """Whether the operator made it, and so may delete it."""
+        return self.content is not None
+
+    @property
     def reserved(self) -> bool:
         """Whether quota is set aside for it, be it admitted, about to be, or evicted."""
         return self.holds("QuotaReserved")

@@ -133,12 +133,9 @@ def begin_attempt(
     draft.settle_restarts()
     policy = draft.run.failure_policy or FailurePolicy()
     old_pods = any(not pod.released for pod in observed.pods)
+    draft.queue = _with_workload(observed.job, draft.queue)
     if phase is Phase.STARTING and draft.queue is not None and draft.queue.name is not None:
         phase = Phase.QUEUED
-        # Also where its label was taken away meanwhile.
-        given = (observed.job.prebuilt_workload or draft.queue.workload) if draft.queue.prebuilt else None
-        name = given or workload_name(observed.job)
-        draft.queue = draft.queue.model_copy(update={"workload": name, "prebuilt": True if given else None})
     draft.attempt = AttemptStatus(
         number=observed.job.status.attempt_number + 1,
         phase=phase,
@@ -207,13 +204,25 @@ def _resized(run: Run, fewer: ElasticSize | None, why: str) -> str | None:
 
 
 def _queue(job: DeepSpeedJob) -> QueueStatus | None:
-    """Return the queue of the run that begins, with the Workload of the run before, which may still have quota."""
+    """Return the queue of the run that begins; None where it has none and nothing is to be told to that of before."""
     before = job.status.queue
-    workload = before.workload if before is not None else None
-    if job.queue_name is None and workload is None:
-        return None
+    if job.queue_name is None:
+        return QueueStatus() if before is not None and before.held_workload is not None else None
     prebuilt = True if job.prebuilt_workload is not None else None
-    return QueueStatus(name=job.queue_name, priority_class=job.queue_priority, workload=workload, prebuilt=prebuilt)
+    return QueueStatus(name=job.queue_name, priority_class=job.queue_priority, prebuilt=prebuilt)
+
+
+def _with_workload(job: DeepSpeedJob, queue: QueueStatus | None) -> QueueStatus | None:
+    """Return the queue with the Workload of the attempt that begins, and the one before, which may still have quota."""
+    if queue is None:
+        return None
+    before, name = job.status.queue, None
+    if queue.name is not None:
+        # Its label may have been taken away in the run.
+        given = (job.prebuilt_workload or queue.workload) if queue.prebuilt else None
+        name = given or workload_name(job)
+    held = before.held_workload if before is not None else None
+    return queue.model_copy(update={"workload": name, "former": held if held != name else None})
 
 
 def _set_aside(found: SetAside) -> RunRefusal:

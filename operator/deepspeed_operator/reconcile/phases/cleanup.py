@@ -4,7 +4,9 @@ While spec asks for another run, which is refused, its lifecycle is not that of 
 """
 
 from datetime import datetime, timedelta
+from typing import Final
 
+from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.lifecycle import CleanPodPolicy, Lifecycle
 from deepspeed_operator.api.names import content_name
 from deepspeed_operator.reconcile.actions import DeleteChildren, Outcome
@@ -14,7 +16,10 @@ from deepspeed_operator.reconcile.observe.pods import moment
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 from deepspeed_operator.reconcile.report.outcome import report, timestamp
+from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.render.endpoints import slice_names
+
+_PATH: Final = "spec.lifecycle.ttlSecondsAfterFinished"
 
 
 def deletes_finished_pods(observed: Observed) -> bool:
@@ -31,12 +36,21 @@ def kept_until(observed: Observed) -> datetime | None:
 
 
 def clean_up(observed: Observed, gang: Gang) -> Outcome:
-    """Delete the children of the ended run, and say so once they are: until then it is done again."""
-    removals = delete((*gang.pods.values(), *gang.kept, *gang.stale))
+    """Delete the children of the ended run, and say so once they are: until then it is done again.
+
+    Where the operator may not, it says that, and waits before it tries again.
+    """
+    removals, kept = delete((*gang.pods.values(), *gang.kept, *gang.stale)), observed.facts.kept_children
+    draft = StatusDraft.of(observed.job.status)
     if observed.facts.childless == gang.attempt and not removals:
-        draft = StatusDraft.of(observed.job.status)
+        draft.findings.replace({Code.CHILDREN_KEPT})
         draft.clean_up_run(timestamp(observed.now))
         return report(observed, draft)
+    if kept is not None and kept.attempt == gang.attempt and observed.now < kept.retry_at:
+        message = f"what the run has left cannot be deleted: {sentence(kept.message)} It is tried again."
+        fix = "Give the operator the right to delete ConfigMaps, as its chart does; else they go with the job."
+        draft.findings.replace({Code.CHILDREN_KEPT}, warning(_PATH, Code.CHILDREN_KEPT, message, fix))
+        return report(observed, draft, actions=removals, check_at=kept.retry_at)
     name, uid = gang.job, observed.job.metadata.uid
     first = observed.job.status.oldest_config_map or 1
     config_maps = tuple(content_name(name, uid, attempt) for attempt in range(first, gang.attempt + 1))

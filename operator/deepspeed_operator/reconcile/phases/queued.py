@@ -59,6 +59,9 @@ def _at_the_queue(observed: Observed, gang: Gang, installation: Installation) ->
     if answer.problem is not None:
         return _held(observed, gang, unavailable(queue, answer.problem), check_at=observed.now + TRY_AGAIN)
     view = answer.view
+    if queue.former is not None:  # it is given back first
+        old_pods = gang.old_pods_that_may_write
+        return _waits_for_old_pods(observed, gang) if old_pods else _held(observed, gang, waiting(queue, None))
     if view is None:
         needed = _missing(observed, installation)
         if isinstance(needed, Obstacle):
@@ -153,6 +156,9 @@ def _useless(observed: Observed, view: WorkloadView) -> Obstacle | None:
     if observed.job.metadata.uid not in view.owners:
         words = f"Workload {view.name} exists and is not owned by this job: delete it, or give the job another name."
         return Obstacle(reason=Reason.NAME_CONFLICT, message=words)
+    if not queue.prebuilt and not view.is_ours:
+        words = f"Workload {view.name} has the name of the job's own, and somebody else made it: delete it, or name it "
+        return Obstacle(reason=Reason.NAME_CONFLICT, message=f"{words}in label kueue.x-k8s.io/prebuilt-workload-name.")
     if queue.prebuilt and view.finished:
         words = f"Workload {view.name}, which label kueue.x-k8s.io/prebuilt-workload-name names, is finished: "
         return unavailable(queue, f"{words}name another one, or remove the label")

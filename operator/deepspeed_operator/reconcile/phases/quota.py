@@ -32,22 +32,24 @@ def with_queue(observed: Observed, gang: Gang, outcome: Outcome) -> Outcome:
     """
     status, before = outcome.status, observed.job.status
     queue, attempt = before.queue, status.attempt
-    if queue is None or queue.workload is None or status.queue != queue:
+    name = queue.held_workload if queue is not None else None
+    if queue is None or name is None or status.queue != queue:
         return outcome
     if attempt is None or (attempt.number, attempt.phase) != (observed.attempt.number, observed.attempt.phase):
         return outcome
     with meanwhile(outcome):
         answer = known_workload(observed)
     last = observed.facts.workload
-    for each in (answer, last) if last is not None and last.name == queue.workload else (answer,):
+    for each in (answer, last) if last is not None and last.name == name else (answer,):
         again = each.read_at + TRY_AGAIN
         if each.problem is not None and observed.now < again:  # a watch may go on while writes are refused
             return outcome.no_later_than(again)
-    view, over = answer.view, queue.name is None or attempt.phase in {Phase.ENDED, Phase.SUSPENDED}
+    view, over = answer.view, queue.former is not None or attempt.phase in {Phase.ENDED, Phase.SUSPENDED}
     if view is None or observed.job.metadata.uid not in view.owners or view.finished:
         if not over:
             return outcome
-        return replace(outcome, status=status.model_copy(update={"queue": queue.model_copy(update={"workload": None})}))
+        told_last = "workload" if queue.former is None else "former"
+        return replace(outcome, status=status.model_copy(update={"queue": queue.model_copy(update={told_last: None})}))
     told = None if view.leaving else _told(observed, gang, view)
     if told is None:
         return outcome
@@ -58,11 +60,11 @@ def _told(observed: Observed, gang: Gang, view: WorkloadView) -> OfQueue | None:
     queue, phase = queue_of(observed), observed.attempt.phase
     own = [pod for pod in observed.pods if pod.job_uid == observed.job.metadata.uid]
     may_write = any(not pod.released for pod in own)
-    if queue.name is None:  # it is that of a run before
-        return None if gang.old_pods_that_may_write else DeleteWorkload(view.name, view.uid)
+    if queue.former is not None:
+        return None if gang.old_pods_that_may_write else _give_up(observed, view)
     if phase is Phase.ENDED:
         return None if may_write else _finish(observed, view)
-    if phase is Phase.SUSPENDED and not queue.prebuilt:
+    if phase is Phase.SUSPENDED and not queue.prebuilt and view.is_ours:
         return None if may_write else DeleteWorkload(view.name, view.uid)
     if phase in _GIVING_BACK and view.evicted and view.reserved:
         return None if may_write else _give_back(observed, view)
@@ -79,6 +81,14 @@ def _finish(observed: Observed, view: WorkloadView) -> OfQueue:
     failure = observed.job.status.failure
     reason, words = ("Succeeded", "the job is complete") if failure is None else ("Failed", failure.message)
     return _patch(view, _condition(observed, view, "Finished", ("True", reason, words.partition("\n")[0])))
+
+
+def _give_up(observed: Observed, view: WorkloadView) -> OfQueue:
+    """Return what ends a Workload that stands for the job no more."""
+    if view.is_ours:
+        return DeleteWorkload(view.name, view.uid)
+    words = "the DeepSpeedJob goes on without it"
+    return _patch(view, _condition(observed, view, "Finished", ("True", "OutOfSync", words)))
 
 
 def _give_back(observed: Observed, view: WorkloadView) -> OfQueue:
