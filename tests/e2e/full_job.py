@@ -213,6 +213,7 @@ FULL: Json = {
             "workload": "full-0-job-1",
             "prebuilt": True,
             "former": "dispatched",
+            "granted": 1,
         },
         "workers": {"ready": 0},
         "failure": {

@@ -98,6 +98,12 @@ class QueueStatus(ApiModel):
         "given back. Absent: none.",
     )
 
+    granted: int | None = Field(
+        default=None,
+        description="With spec.elastic: how many pods Kueue has admitted, where the attempt has fewer nodes than the "
+        "run was accepted with. Absent: it has all, or waits.",
+    )
+
     @property
     def held_workload(self) -> str | None:
         """The Workload that may have quota: while there is a former one, the run's own waits."""

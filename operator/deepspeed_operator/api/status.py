@@ -166,6 +166,11 @@ class Run(ApiModel):
         "accepted, where it was set. configDigest is that of dsConfig.",
     )
 
+    @property
+    def all_nodes(self) -> int:
+        """How many nodes it was accepted with, whatever its current attempt has."""
+        return self.elastic.nodes if self.elastic is not None else self.world.nodes
+
 
 class Workers(ApiModel):
     """Pods of the current attempt, by what their trainer container does."""

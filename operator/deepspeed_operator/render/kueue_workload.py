@@ -32,7 +32,7 @@ def workload_name(job: DeepSpeedJob) -> str:
 def workload_content(job: DeepSpeedJob, run: Run, queue: QueueStatus) -> str:
     """Return a digest of what the Workload is made of: another one wants another Workload."""
     spec = job.spec
-    of = [run.id, run.world.nodes, run.world.slots_per_node, queue.name, queue.priority_class, spec.image]
+    of = [run.id, run.all_nodes, run.world.slots_per_node, queue.name, queue.priority_class, spec.image]
     return short_digest({"run": of, "template": template_digest(job)})
 
 
@@ -56,6 +56,7 @@ def workload(
 ) -> Json:
     """Return the Workload of the run, which asks the queue for all of its pods at once.
 
+    An elastic run may be admitted with fewer, down to the smallest number of nodes that it may have.
     `priority`: group and name of a priority class, and its value; None where the job has none.
     """
     metadata = child_metadata(job, workload_name(job), {**job_labels(job), _LABEL_JOB_UID: job.metadata.uid})
@@ -66,6 +67,7 @@ def workload(
             "priorityClassRef": {"group": group, "kind": _PRIORITY_CLASSES[group], "name": name},
             "priority": value,
         }
+    fewest = {"minCount": run.elastic.sizes[0].nodes} if run.elastic is not None else {}
     template = {"spec": _pod_spec(job, run, installation)}
     return {
         "apiVersion": API_VERSION,
@@ -75,7 +77,7 @@ def workload(
             "queueName": queue.name,
             "active": True,
             **ranked,
-            "podSets": [{"name": POD_SET, "count": run.world.nodes, "template": template}],
+            "podSets": [{"name": POD_SET, "count": run.all_nodes, **fewest, "template": template}],
         },
     }
 

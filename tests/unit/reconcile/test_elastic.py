@@ -178,14 +178,6 @@ def test_what_a_later_attempt_reads_is_the_runs_own_though_the_spec_has_changed_
     assert (simulation.attempt.number, configuration(simulation)) == (3, CONFIG)
 
 
-def test_a_queue_admits_all_or_none() -> None:
-    simulation = elastic(scheduling={"queueName": "team"})
-    simulation.settle()
-    assert simulation.run.elastic is None
-    (said,) = [each for each in simulation.job.status.findings if each.code == "elastic-sizes"]
-    assert said.message.startswith("does nothing in a queue")
-
-
 def test_sizes_that_certainly_do_not_fit_are_none_under_require_fit() -> None:
     config = {**FIT, "zero_optimization": {"stage": 3}, "checkpoint": {"load_universal": True}}
     given: dict[str, Any] = {"model": {**MODEL, "activationCheckpointing": True}, "gpuMemory": "80Gi"}

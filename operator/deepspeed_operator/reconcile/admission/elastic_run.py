@@ -36,10 +36,6 @@ def elastic_run(job: DeepSpeedJob, world: World, source: Configuration | None, c
     elastic = job.spec.elastic
     if elastic is None:
         return ElasticRun(None)
-    if job.queue_name is not None:
-        message = "does nothing in a queue, which admits all of a run's pods at once or none."
-        fix = "Remove it, or the queue."
-        return ElasticRun(None, (warning(_PATH, Code.ELASTIC_SIZES, message, fix),))
     config = source.values if source is not None else None
     converts = config is not None and not loads_with_any_ranks(config)
     if config is not None and converts and (why := _not_convertible(job.spec, config, context.parallelism)):

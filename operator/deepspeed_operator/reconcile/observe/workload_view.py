@@ -16,8 +16,9 @@ Conditions = tuple[Json, ...]
 class WorkloadView:
     """A Workload. `job` is the name of the job that its label names, None without; `owners` are the uids of its owners.
 
-    `content`: a digest of what it was made of, None where somebody else made it. `flavors`: the ResourceFlavors that
-    its pods were assigned. `count`: of how many pods. `updates`: what admission checks add to them.
+    `content`: a digest of what it was made of, None where somebody else made it. `pod_set`: the name of its first one,
+    which asks for `asked` pods. `flavors`: the ResourceFlavors that they were assigned. `count`: of how many pods; None
+    before. `reclaimable`: how many of `asked` it was told not to count. `updates`: what admission checks add to them.
     """
 
     namespace: str
@@ -29,6 +30,9 @@ class WorkloadView:
     leaving: bool
     content: str | None
     conditions: Conditions
+    pod_set: str = ""
+    asked: int = 0
+    reclaimable: int = 0
     flavors: tuple[str, ...] = ()
     count: int | None = None
     updates: Placement = field(default_factory=Placement)
@@ -62,6 +66,11 @@ class WorkloadView:
         return self.holds("Evicted")
 
     @property
+    def granted(self) -> int:
+        """How many pods it has quota for."""
+        return min(self.asked if self.count is None else self.count, self.asked - self.reclaimable)
+
+    @property
     def finished(self) -> bool:
         return self.holds("Finished")
 
@@ -93,6 +102,7 @@ def workload_view(workload: Json) -> WorkloadView:
     assignments = objects_at(status, "admission", "podSetAssignments")
     assigned = next((each for each in assignments if each.get("name") == first.get("name")), nothing)
     flavors = {str(each) for each in object_at(assigned, "flavors").values()}
+    reclaimable = (each for each in objects_at(status, "reclaimablePods") if each.get("name") == first.get("name"))
     return WorkloadView(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -103,6 +113,9 @@ def workload_view(workload: Json) -> WorkloadView:
         leaving=metadata.get("deletionTimestamp") is not None,
         content=object_at(metadata, "annotations").get(ANNOTATION_CONTENT),
         conditions=tuple(objects_at(status, "conditions")),
+        pod_set=first.get("name", ""),
+        asked=first.get("count", 1),
+        reclaimable=next(reclaimable, nothing).get("count", 0),
         flavors=tuple(sorted(flavors)),
         count=assigned.get("count"),
         updates=_updates(status, first.get("name")),

@@ -144,7 +144,7 @@ def begin_attempt(
         restarts_left=left(draft.run, policy, observed.now),
         reached_step=draft.reached_step,
         excluded_nodes=(excluded(draft.run, observed.now) or None) if policy.avoid_blamed_nodes else None,
-        resized=_resized(draft.run, fewer, why),
+        resized=words_of_size(draft.run, fewer, why),
     )
     draft.workers = Workers()
     draft.transport = draft.plan = draft.engine = None
@@ -188,8 +188,8 @@ def _size_of_all(run: Run) -> ElasticSize | None:
     return run.elastic.size_of(run.elastic.nodes) if run.elastic is not None else None
 
 
-def _resized(run: Run, fewer: ElasticSize | None, why: str) -> str | None:
-    """Return what the attempt has that is not as in spec; None: nothing."""
+def words_of_size(run: Run, fewer: ElasticSize | None, why: str) -> str | None:
+    """Return what the attempt has that is not as in spec; None: nothing. `fewer` and `why` as in begin_attempt."""
     universal = run.elastic is not None and run.elastic.loads_universal
     accumulation = fewer.accumulation if fewer is not None else None
     written = [

@@ -26,6 +26,7 @@ from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile
 from deepspeed_operator.reconcile.observe.workload_view import WorkloadView, placement_of
 from deepspeed_operator.reconcile.phases.ending import fail_run
+from deepspeed_operator.reconcile.phases.granted import asks_again, size_granted, take
 from deepspeed_operator.reconcile.phases.removal import delete
 from deepspeed_operator.reconcile.phases.starting import made_wrong, of_another_run
 from deepspeed_operator.reconcile.phases.waiting import waiting_for
@@ -59,9 +60,12 @@ def _at_the_queue(observed: Observed, gang: Gang, installation: Installation) ->
     if answer.problem is not None:
         return _held(observed, gang, unavailable(queue, answer.problem), check_at=observed.now + TRY_AGAIN)
     view = answer.view
-    if queue.former is not None:  # it is given back first
-        old_pods = gang.old_pods_that_may_write
-        return _waits_for_old_pods(observed, gang) if old_pods else _held(observed, gang, waiting(queue, None))
+    if queue.former is not None:
+        return _while_given_back(observed, gang)
+    if queue.granted is not None and (view is None or not view.reserved):
+        draft = StatusDraft.of(observed.job.status, counted=gang.workers)
+        draft.queue = queue.model_copy(update={"granted": None})
+        return report(observed, draft, check_at=observed.now)
     if view is None:
         needed = _missing(observed, installation)
         if isinstance(needed, Obstacle):
@@ -95,7 +99,12 @@ def _with_workload(observed: Observed, gang: Gang, view: WorkloadView) -> Outcom
 
 
 def _begin(observed: Observed, gang: Gang, view: WorkloadView) -> Outcome:
-    """Go on with the pods, where their quota is."""
+    """Go on with the pods, where their quota is, with as many as it is for."""
+    if asks_again(observed, view):
+        return _while_given_back(observed, gang)
+    size = size_granted(observed, view)
+    if isinstance(size, Obstacle):
+        return _held(observed, gang, size, check_at=observed.now + TRY_AGAIN)
     newer_than = observed.now - REREAD
     flavors = lookups(observed, *(ReadOfQueue("ResourceFlavor", name, newer_than) for name in view.flavors))
     problem = next((each.problem for each in flavors.values() if each.problem is not None), None)
@@ -104,6 +113,7 @@ def _begin(observed: Observed, gang: Gang, view: WorkloadView) -> Outcome:
         return _held(observed, gang, held, check_at=observed.now + TRY_AGAIN)
     draft = StatusDraft.of(observed.job.status, counted=gang.workers)
     draft.place(placement_of(view, {name: each.content or {} for name, each in flavors.items()}))
+    take(observed, draft, view, size)
     draft.admit(None if gang.old_pods_that_may_write else timestamp(observed.now))
     return report(observed, draft, check_at=observed.now)
 
@@ -163,6 +173,12 @@ def _useless(observed: Observed, view: WorkloadView) -> Obstacle | None:
         words = f"Workload {view.name}, which label kueue.x-k8s.io/prebuilt-workload-name names, is finished: "
         return unavailable(queue, f"{words}name another one, or remove the label")
     return None
+
+
+def _while_given_back(observed: Observed, gang: Gang) -> Outcome:
+    """Wait while quota of before is given back, which it is when its pods have ended."""
+    old_pods = gang.old_pods_that_may_write
+    return _waits_for_old_pods(observed, gang) if old_pods else _held(observed, gang, waiting(queue_of(observed), None))
 
 
 def _waits_for_old_pods(observed: Observed, gang: Gang) -> Outcome:

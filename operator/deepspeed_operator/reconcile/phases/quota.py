@@ -15,13 +15,16 @@ from deepspeed_operator.reconcile.observe.known_workload import TRY_AGAIN, known
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.unanswered import meanwhile
 from deepspeed_operator.reconcile.observe.workload_view import WorkloadView
+from deepspeed_operator.reconcile.phases.granted import asks_again, has_surplus
 from deepspeed_operator.reconcile.report.outcome import timestamp
 
 _PODS_READY: Final = "PodsReady"
 # After these Kueue queues a Workload at once; after the others it says itself when.
-_REQUEUED_AT_ONCE: Final = frozenset({"Preempted", "NodeFailures"})
+_ASKS_AGAIN: Final = "Restarted"
+_REQUEUED_AT_ONCE: Final = frozenset({"Preempted", "NodeFailures", _ASKS_AGAIN})
 _MOST_WORDS: Final = 1024
 _GIVING_BACK: Final = frozenset({Phase.QUEUED, Phase.BACKING_OFF, Phase.SUSPENDED})
+_WITH_PODS: Final = frozenset({Phase.STARTING, Phase.REFUSED, Phase.RUNNING, Phase.REPLACING})
 _NOT_YET_READY: Final = frozenset({Phase.STARTING, Phase.REFUSED, Phase.REPLACING, Phase.BACKING_OFF})
 
 
@@ -66,8 +69,12 @@ def _told(observed: Observed, gang: Gang, view: WorkloadView) -> OfQueue | None:
         return None if may_write else _finish(observed, view)
     if phase is Phase.SUSPENDED and not queue.prebuilt and view.is_ours:
         return None if may_write else DeleteWorkload(view.name, view.uid)
-    if phase in _GIVING_BACK and view.evicted and view.reserved:
-        return None if may_write else _give_back(observed, view)
+    why = _why_given_back(observed, view)
+    if why is not None:
+        return None if may_write else _give_back(observed, view, *why)
+    if phase in _WITH_PODS and has_surplus(observed, view):
+        unused = {"name": view.pod_set, "count": view.asked - observed.run.world.nodes}
+        return None if gang.old_pods_that_may_write else _patch(view, reclaimablePods=[unused])
     if phase is Phase.RUNNING and not view.holds(_PODS_READY):
         ready = _condition(observed, view, _PODS_READY, ("True", "Started", "all ranks run"))
         return _patch(view, ready)
@@ -91,10 +98,19 @@ def _give_up(observed: Observed, view: WorkloadView) -> OfQueue:
     return _patch(view, _condition(observed, view, "Finished", ("True", "OutOfSync", words)))
 
 
-def _give_back(observed: Observed, view: WorkloadView) -> OfQueue:
+def _why_given_back(observed: Observed, view: WorkloadView) -> tuple[str, str] | None:
+    """Return the reason and the words with which the quota is given back; None: it is kept."""
+    phase = observed.attempt.phase
+    if phase in _GIVING_BACK and view.evicted and view.reserved:
+        evicted = view.condition("Evicted") or {}
+        return str(evicted.get("reason", "Evicted")), str(evicted.get("message", ""))
+    if phase is Phase.QUEUED and asks_again(observed, view):
+        return _ASKS_AGAIN, f"it asks for all {observed.run.all_nodes} pods again"
+    return None
+
+
+def _give_back(observed: Observed, view: WorkloadView, reason: str, words: str) -> OfQueue:
     """Return what frees the quota, as Kueue's own jobs do it."""
-    evicted = view.condition("Evicted") or {}
-    reason, words = str(evicted.get("reason", "Evicted")), str(evicted.get("message", ""))
     at_once = "True" if reason in _REQUEUED_AT_ONCE else "False"
     news = (
         _condition(observed, view, "QuotaReserved", ("False", "Pending", words)),
@@ -102,10 +118,10 @@ def _give_back(observed: Observed, view: WorkloadView) -> OfQueue:
         _condition(observed, view, "Requeued", (at_once, reason, words)),
         _condition(observed, view, _PODS_READY, ("False", "WaitForStart", "its pods have ended")),
     )
-    return _patch(view, *news, admission=None)
+    return _patch(view, *news, admission=None, reclaimablePods=None)
 
 
-def _patch(view: WorkloadView, *news: Json, **status: None) -> PatchWorkload:
+def _patch(view: WorkloadView, *news: Json, **status: list[Json] | None) -> PatchWorkload:
     kinds = {each["type"] for each in news}
     others = [each for each in view.conditions if each.get("type") not in kinds]
     return PatchWorkload(view.name, view.resource_version, {"status": {**status, "conditions": [*others, *news]}})

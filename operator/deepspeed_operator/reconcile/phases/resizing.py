@@ -55,14 +55,9 @@ def resize(observed: Observed, gang: Gang) -> Outcome:
     cause = f"pod {pod.name} could not be scheduled within {seconds} s ({_LIMIT}): {sentence(pod.unschedulable or '')}"
     draft, now = StatusDraft.of(observed.job.status), timestamp(observed.now)
     draft.close_attempt(AttemptOutcome.RESIZED, now, Failure(reason=Reason.UNSCHEDULABLE, pod=pod.name, message=cause))
-    words = f"Attempt {gang.attempt + 1} begins with {size.nodes} of {_all(observed)} nodes: {cause}"
+    words = f"Attempt {gang.attempt + 1} begins with {size.nodes} of {observed.run.all_nodes} nodes: {cause}"
     draft.events.append(JobEvent("Warning", Reason.RESIZED, words))
     return begin_attempt(observed, draft, fewer=size, why=cause)
-
-
-def _all(observed: Observed) -> int:
-    elastic = observed.run.elastic
-    return elastic.nodes if elastic is not None else observed.run.world.nodes
 
 
 def _has_room(pod: PodView | None) -> bool:

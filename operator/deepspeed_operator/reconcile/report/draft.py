@@ -169,6 +169,10 @@ class StatusDraft:
         elastic = self.run.elastic.model_copy(update={"resized": True}) if self.run.elastic is not None else None
         self._change_run(world=world.model_copy(update=ranks), batch=size.batch, elastic=elastic)
 
+    def explain_size(self, words: str | None) -> None:
+        """Say what the current attempt has that is not as in spec; None: nothing."""
+        self._change_attempt(resized=words)
+
     def place(self, placement: Placement) -> None:
         """Say where the queue has quota for the pods of the current attempt, which may be made now."""
         self.enter(Phase.STARTING)
