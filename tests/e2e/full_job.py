@@ -172,6 +172,7 @@ FULL: Json = {
                 ],
                 "labels": {"NCCL_DEBUG": "b"},
                 "annotations": {"NCCL_DEBUG": "b"},
+                "schedulingGates": ["kueue.x-k8s.io/topology"],
             },
             "obstacle": {"reason": "Unschedulable", "message": "m"},
         },

@@ -12,6 +12,17 @@ KUEUE: Final = "kueue.x-k8s.io"
 LABEL_QUEUE: Final = f"{KUEUE}/queue-name"
 LABEL_PRIORITY: Final = f"{KUEUE}/priority-class"
 LABEL_PREBUILT: Final = f"{KUEUE}/prebuilt-workload-name"
+LABEL_POD_SET: Final = f"{KUEUE}/podset"
+ANNOTATION_WORKLOAD: Final = f"{KUEUE}/workload"  # of a pod
+GATE_TOPOLOGY: Final = f"{KUEUE}/topology"
+# Annotations of a template, by the field of a Workload that asks for the same.
+TOPOLOGIES: Final = {
+    "required": f"{KUEUE}/podset-required-topology",
+    "preferred": f"{KUEUE}/podset-preferred-topology",
+    "unconstrained": f"{KUEUE}/podset-unconstrained-topology",
+}
+ANNOTATION_SLICE: Final = f"{KUEUE}/podset-slice-required-topology"
+ANNOTATION_SLICE_SIZE: Final = f"{KUEUE}/podset-slice-size"
 _LABELS: Final = frozenset({LABEL_QUEUE, LABEL_PRIORITY, LABEL_PREBUILT})
 MAX_ASSIGNED: Final = 64
 
@@ -64,10 +75,18 @@ class Placement(ApiModel):
         default=[], max_length=MAX_ASSIGNED, description="Tolerations, added to the template's."
     )
     labels: dict[str, Annotated[str, Field(max_length=256)]] = Field(
-        default={}, max_length=MAX_ASSIGNED, description="Labels of the pods, set by the queue's admission checks."
+        default={},
+        max_length=MAX_ASSIGNED,
+        description="Labels of the pods, by the queue's admission checks and its topology.",
     )
     annotations: dict[str, Annotated[str, Field(max_length=4096)]] = Field(
-        default={}, max_length=MAX_ASSIGNED, description="Annotations of the pods, set by the same."
+        default={}, max_length=MAX_ASSIGNED, description="Annotations of the pods, by the same."
+    )
+    scheduling_gates: Annotated[list[Annotated[str, Field(max_length=253)]], Atomic()] = Field(
+        default=[],
+        max_length=MAX_ASSIGNED,
+        description="Scheduling gates of the pods, each of which the queue takes away as it says which nodes, of those "
+        "that its topology names, a pod goes to.",
     )
 
 

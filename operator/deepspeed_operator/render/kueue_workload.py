@@ -1,14 +1,16 @@
 """A job as Kueue's queue sees it: one Workload, of as many pods as the job has nodes."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from deepspeed_operator.api.job import DeepSpeedJob
-from deepspeed_operator.api.names import ANNOTATION_CONTENT, content_name
-from deepspeed_operator.api.queueing import KUEUE, QueueStatus
+from deepspeed_operator.api.names import ANNOTATION_CONTENT, LABEL_INDEX, content_name
+from deepspeed_operator.api.queueing import ANNOTATION_SLICE, ANNOTATION_SLICE_SIZE, KUEUE, TOPOLOGIES, QueueStatus
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Run
 from deepspeed_operator.api.untyped import Json, objects_at
 from deepspeed_operator.job.digest import short_digest, template_digest
 from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.identity import child_metadata, job_labels
 
@@ -77,9 +79,33 @@ def workload(
             "queueName": queue.name,
             "active": True,
             **ranked,
-            "podSets": [{"name": POD_SET, "count": run.all_nodes, **fewest, "template": template}],
+            "podSets": [
+                {
+                    "name": POD_SET,
+                    "count": run.all_nodes,
+                    **fewest,
+                    "template": template,
+                    "topologyRequest": _topology_request(pod_template(job.spec).annotations),
+                }
+            ],
         },
     }
+
+
+def _topology_request(annotations: Mapping[str, str]) -> Json:
+    """Return what the template's annotations ask of Kueue's topology, as Kueue reads them of its own kinds of jobs.
+
+    Ranks are neighbours by the pods' indices, also where a queue has a topology that nobody asks for.
+    """
+    request: Json = {"podIndexLabel": LABEL_INDEX}
+    asked = next((field for field, annotation in TOPOLOGIES.items() if annotation in annotations), None)
+    if asked is not None:
+        value = annotations[TOPOLOGIES[asked]]
+        request[asked] = value == "true" if asked == "unconstrained" else value
+    size = annotations.get(ANNOTATION_SLICE_SIZE, "")
+    if ANNOTATION_SLICE in annotations and size.isdecimal():
+        request |= {"podSetSliceRequiredTopology": annotations[ANNOTATION_SLICE], "podSetSliceSize": int(size)}
+    return request
 
 
 def _pod_spec(job: DeepSpeedJob, run: Run, installation: Installation) -> Json:

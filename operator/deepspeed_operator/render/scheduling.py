@@ -30,10 +30,11 @@ class Scheduling(Contributor):
 
     def _where_quota_is(self, pod: Json, placement: Placement) -> Json:
         tolerations = [each.model_dump(by_alias=True, exclude_none=True) for each in placement.tolerations]
-        known = list_at(pod, "tolerations")
+        known, gates = list_at(pod, "tolerations"), [{"name": each} for each in placement.scheduling_gates]
         added = {
             "nodeSelector": {**object_at(pod, "nodeSelector"), **placement.node_selector},
             "tolerations": [*known, *(each for each in tolerations if each not in known)],
+            "schedulingGates": [*list_at(pod, "schedulingGates"), *gates],
         }
         return {key: value for key, value in added.items() if value}
 

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from deepspeed_operator.api.names import ANNOTATION_CONTENT, LABEL_JOB_NAME
-from deepspeed_operator.api.queueing import Placement, Toleration
+from deepspeed_operator.api.queueing import (
+    ANNOTATION_WORKLOAD,
+    GATE_TOPOLOGY,
+    LABEL_POD_SET,
+    TOPOLOGIES,
+    Placement,
+    Toleration,
+)
 from deepspeed_operator.api.untyped import Json, object_at, objects_at
 
 # Of a merge patch: a list is replaced as a whole.
@@ -18,7 +25,8 @@ class WorkloadView:
 
     `content`: a digest of what it was made of, None where somebody else made it. `pod_set`: the name of its first one,
     which asks for `asked` pods. `flavors`: the ResourceFlavors that they were assigned. `count`: of how many pods; None
-    before. `reclaimable`: how many of `asked` it was told not to count. `updates`: what admission checks add to them.
+    before. `reclaimable`: how many of `asked` it was told not to count. `updates`: what admission checks and the
+    topology add to them.
     """
 
     namespace: str
@@ -118,7 +126,7 @@ def workload_view(workload: Json) -> WorkloadView:
         reclaimable=next(reclaimable, nothing).get("count", 0),
         flavors=tuple(sorted(flavors)),
         count=assigned.get("count"),
-        updates=_updates(status, first.get("name")),
+        updates=_with_topology(_updates(status, first.get("name")), metadata["name"], first, assigned),
     )
 
 
@@ -136,6 +144,31 @@ def placement_of(view: WorkloadView, flavors: Mapping[str, Json]) -> Placement:
         tolerations=[each for number, each in enumerate(tolerations) if each not in tolerations[:number]],
         labels=view.updates.labels,
         annotations=view.updates.annotations,
+        scheduling_gates=view.updates.scheduling_gates,
+    )
+
+
+def _with_topology(updates: Placement, name: str, pod_set: Json, assigned: Json) -> Placement:
+    """Return what the pods carry so that Kueue, which has assigned domains of its topology to them, says where they go.
+
+    It finds the pods of the Workload by annotation and label, orders them by their indices, writes the domain of each
+    into its nodeSelector and takes its gate away.
+    """
+    if not object_at(assigned, "topologyAssignment"):
+        return updates
+    request = object_at(pod_set, "topologyRequest")
+    asked = {annotation: request[field] for field, annotation in TOPOLOGIES.items() if field in request}
+    kind = {key: str(value).lower() if isinstance(value, bool) else value for key, value in asked.items()}
+    return updates.model_copy(
+        update={
+            "labels": {**updates.labels, LABEL_POD_SET: pod_set["name"]},
+            "annotations": {
+                **updates.annotations,
+                **(kind or {TOPOLOGIES["unconstrained"]: "true"}),
+                ANNOTATION_WORKLOAD: name,
+            },
+            "scheduling_gates": [GATE_TOPOLOGY],
+        }
     )
 
 

@@ -132,8 +132,10 @@ class StatusDraft:
         self._change_attempt(replacements=[*(self.attempt.replacements or ()), *replacements])
 
     def exclude_nodes(self, nodes: Sequence[str]) -> None:
-        """Say which nodes further pods of the attempt keep off."""
-        self._change_attempt(excluded_nodes=list(nodes) or None)
+        """Say which nodes further pods of the attempt keep off: none where its queue says which ones they go to."""
+        placement = self.attempt.placement if self.attempt is not None else None
+        chosen = placement is not None and placement.scheduling_gates
+        self._change_attempt(excluded_nodes=None if chosen else list(nodes) or None)
 
     def count_rounds(self, rounds: Rounds, now: datetime) -> bool:
         """Count the restarts in place that an agent tells of; return whether there are more than were known."""
@@ -177,6 +179,7 @@ class StatusDraft:
         """Say where the queue has quota for the pods of the current attempt, which may be made now."""
         self.enter(Phase.STARTING)
         self._change_attempt(placement=placement)
+        self.exclude_nodes(self.attempt.excluded_nodes or () if self.attempt is not None else ())
 
     def admit(self, since: str | None) -> None:
         """Say since when all pods of the current attempt may start; None where something keeps them from it."""
