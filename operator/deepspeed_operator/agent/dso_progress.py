@@ -5,62 +5,22 @@ Rank 0's agent alone has all of them. The sources' threads write, and the HTTP t
 
 from __future__ import annotations
 
-import collections
 import math
 import threading
 import time
 from typing import Any, Callable, Mapping
 
 from dso_pace import ToldSteps
-from dso_progresslines import BAR, LIGHTNING, LOG, LONGEST, TRAINER, Bars, Statement, of_part, statements
+from dso_progressbars import AGREED, Bars
+from dso_progresslines import BAR, LIGHTNING, LOG, LONGEST, TRAINER, Statement, of_part, statements
 from dso_progressranks import RankProgress
+from dso_progresstrack import Track, near, values_of, whole
 from dso_walltime import LastStep
 
 SCRIPT, CALLBACK, ENGINE = "Script", "KubeflowCallback", "DeepSpeedEngine"
 # In the order in which they are trusted: the program's own word first, and what is drawn for people last.
 SOURCES = (SCRIPT, CALLBACK, ENGINE, LOG, TRAINER, BAR, LIGHTNING)
 BARS = frozenset({BAR, LIGHTNING})  # which may count the steps since a start, and not those of the run
-WINDOW = 64
-MOST_STEPS = 1 << 62
-
-
-class Track:
-    """What one source has said in this round. A message that lacks something leaves that as it was."""
-
-    def __init__(self) -> None:
-        self.step: int | None = None
-        self.total: int | None = None
-        self.with_engine = False  # whether it counted the engine's steps when it has last told one
-        self.values: dict[str, float] = {}  # loss, rate, samples, tokens
-        # When a step was seen, and which: from the second on, since before it a resume may have skipped thousands, and
-        # kernels are chosen in the first.
-        self.first = self.last = (0.0, 0)
-        self.second = False
-        self.at = float("-inf")  # when it has last told a step that is news; of one that tells none, anything
-        self.seconds: collections.deque[float] = collections.deque(maxlen=WINDOW)  # of its last steps
-
-    def take(self, step: int | None, total: int | None, values: Mapping[str, float], now: float) -> None:
-        self.values.update(values)
-        self.total = total or self.total
-        if self.step is None:
-            self.at = now
-        if step is None or step == self.step:
-            return
-        if self.step is not None and step < self.step:
-            if near(step, self.step):
-                return  # of another rank, which is a little behind
-            self.step = None  # another training has begun
-            self.seconds.clear()
-        if self.step is None or not self.second:
-            self.first, self.second = (now, step), self.step is not None
-        else:
-            self.seconds.append((now - self.last[0]) / (step - self.step))
-        self.step, self.last, self.at = step, (now, step), now
-
-    def step_seconds(self) -> float | None:
-        """Seconds of a step on average, what comes between two steps included; None while there is none to count."""
-        steps = self.last[1] - self.first[1]
-        return (self.last[0] - self.first[0]) / steps if steps > 0 else None
 
 
 class Progress:
@@ -81,14 +41,9 @@ class Progress:
         Numbers may be text; what is no number is left out, but a loss may well be none.
         """
         step, total = whole(facts.get("step")), whole(facts.get("total"))
-        values = {
-            name: value
-            for name in ("loss", "rate", "samples", "tokens")
-            if (value := number(facts.get(name))) is not None and (name == "loss" or math.isfinite(value))
-        }
         with self.lock:
             track, engines = self.tracks[source], self.tracks[ENGINE].step
-            track.take(step, total or None, values, now)
+            track.take(step, total or None, values_of(facts), now)
             if step is not None and engines is not None:
                 track.with_engine = near(step, engines)
 
@@ -98,16 +53,24 @@ class Progress:
             self.take_line(statement, time.monotonic())
 
     def take_line(self, statement: Statement, now: float) -> None:
-        facts: dict[str, Any] = dict(statement.facts)
-        if statement.source == BAR and not self.bars.counts(int(facts["step"]), int(facts["total"])):
-            return
-        if "batches" in facts:
-            facts["step"] = int(facts["epoch"]) * int(facts["batches"]) + int(facts["step"])
-        self.take(statement.source, facts, now)
+        source, facts = statement
+        if source == BAR:
+            with self.lock:
+                self.bars.take(facts, now)
+                self._choose_bar()
+        elif "end" in facts:
+            self.bars.training = False
+        elif "batches" in facts:
+            self.take(source, self.bars.counted(facts), now)
+        else:
+            self.bars.training = self.bars.training or "step" in facts or "loss" in facts
+            self.bars.of_run = self.bars.of_run or "fraction" in facts
+            of_epoch = "plain" in facts and self.bars.several
+            self.take(source, {"loss": facts.get("loss"), "rate": facts.get("rate")} if of_epoch else facts, now)
 
     def look(self, partial: bytes = b"") -> None:
         """At rank 0's record, and at what it has written of a line that has not ended: a bar, perhaps."""
-        for statement in of_part(partial[-LONGEST:].rpartition(b"\r")[2]) if b"%|" in partial else ():
+        for statement in of_part(partial[-LONGEST:].rpartition(b"\r")[2]) if b"%" in partial else ():
             self.take_line(statement, time.monotonic())
         first = next((each for each in self.ranks() if each.rank == 0), None)
         self.save = first.save if first else None
@@ -123,6 +86,12 @@ class Progress:
         if first.samples and first.seconds:
             facts["samples"] = first.samples / (sum(first.seconds) / len(first.seconds))
         self.take(ENGINE, facts, first.at)
+        with self.lock:
+            self._choose_bar()
+
+    def _choose_bar(self) -> None:
+        taken = self.last_step.taken if self.last_step else 0
+        self.tracks[BAR] = self.bars.of_training(self.tracks[ENGINE].step, taken)
 
     def state(self, now: float) -> dict[str, Any] | None:
         """docs/agent-protocol.md lists it; None before any source has spoken."""
@@ -189,9 +158,12 @@ class Progress:
         """How many steps there will be: of the track, else of another that counts the same steps, or none so far."""
         if track.total is not None or track.step is None:
             return track.total
-        others = [self.tracks[source] for source in SOURCES if self.tracks[source].total is not None]
-        same = (each for each in others if each.step is None or near(each.step, track.step))
-        return next((each.total for each in same), None)
+        for source, each in self.tracks.items():
+            agrees = each.step is None or near(each.step, track.step)
+            early = source in BARS and track.step < AGREED
+            if each.total is not None and each.total >= track.step and agrees and not early:
+                return each.total
+        return None
 
     def _values(self) -> dict[str, float]:
         """Of each value what the most trusted says that has one."""
@@ -209,26 +181,6 @@ class Progress:
     def _at(self) -> float:
         """When any source has last told a step: a callback speaks every five seconds at most."""
         return max(track.at for track in self.tracks.values())
-
-
-def near(step: int, other: int) -> bool:
-    """Whether two may count the same steps: sources speak of one some seconds apart."""
-    return abs(step - other) <= 2 + max(step, other) // 50
-
-
-def whole(value: Any) -> int | None:
-    found = number(value)
-    return int(found) if found is not None and 0 <= found <= MOST_STEPS else None
-
-
-def number(value: Any) -> float | None:
-    """Also one that is written as text; a truth value is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
 
 
 def rounded(value: float | None) -> float | None:

@@ -42,8 +42,8 @@ class Progress(ApiModel):
 
     source: ProgressSource = Field(
         description="Who tells the step: the first that does of Script (the program's own lines), KubeflowCallback "
-        "(transformers), DeepSpeedEngine, DeepSpeedLog (steps_per_print), TrainerLog (a loss alone), ProgressBar "
-        "(tqdm) and LightningBar. docs/progress.md says how each is heard."
+        "(transformers), DeepSpeedEngine, DeepSpeedLog (steps_per_print), TrainerLog (what a trainer prints), "
+        "ProgressBar (tqdm) and LightningBar. docs/progress.md says how each is heard."
     )
     step: Steps | None = Field(default=None, description="Optimizer steps of the run, those before a resume included.")
     total_steps: Steps | None = Field(default=None, description="How many there will be. Missing where nobody tells.")

@@ -136,7 +136,7 @@ def test_a_bar_of_something_else_tells_nothing_of_it() -> None:
 
 def test_a_bar_that_has_not_ended_its_line_is_seen() -> None:
     made = progress.Progress(list)
-    made.look(b"\r  1%|          | 10/1000 [00:01<\r  2%|2         | 20/1000 [00:02<01:38, 10.0it/s]")
+    made.look(b"\r  1%|          | 10/1000 [00:01<\r  2%|2         | 20/1000 [00:02<01:38, 10.0it/s, loss=0.5]")
     assert told(made, 1e9)["step"] == 20
 
 
@@ -170,13 +170,122 @@ def test_in_lightning_the_batches_of_all_epochs_count(made: Any) -> None:
     assert (state["source"], state["step"], state["loss"]) == ("LightningBar", 2120, "0.501")
 
 
+def drawn(*bars: str, made: Any = None) -> dict[str, Any] | None:
+    """The state after so many lines, of which `5/20` stands for a bar without a name."""
+    made = made or progress.Progress(list)
+    for bar in bars:
+        made.take_output((f"\r 10%|#   | {bar} [00:10<01:20, 11.0it/s]\n" if bar[0].isdigit() else f"{bar}\n").encode())
+    state = made.state(1e9)
+    return state and {key: state[key] for key in ("step", "totalSteps", "loss")}
+
+
+LOSS = "{'loss': 0.31, 'learning_rate': 1e-05, 'epoch': 0.5}"
+
+
+def test_a_bar_before_the_training_is_none_of_it() -> None:
+    assert drawn("1000/5000") is None
+    assert drawn("1000/5000", "10/200", LOSS, "20/200") == {"step": 20, "totalSteps": 200, "loss": "0.31"}
+
+
+def test_a_bar_of_an_evaluation_is_not_the_trainings() -> None:
+    at_500 = {"step": 500, "totalSteps": 1000, "loss": "0.31"}
+    assert drawn("490/1000", LOSS, "500/1000", "5/25", "25/25", "5/25") == at_500
+    assert drawn("490/1000", LOSS, "500/1000", "{'train_runtime': 271.7, 'epoch': 3.0}", "5/25", "9/25") == at_500
+
+
+def test_with_an_engine_the_bar_that_counts_its_steps_is_the_trainings() -> None:
+    made = progress.Progress(lambda: [rank(1000, 10.0)])
+    made.look()
+    assert drawn("5000/5000", "1000/1000", "5/25", made=made) == {"step": 1000, "totalSteps": 1000, "loss": None}
+
+
+def test_a_bar_of_micro_steps_is_none_of_steps_from_the_first_on() -> None:
+    ranks: list[Any] = []
+    made = progress.Progress(lambda: ranks)
+    for step in range(1, 5):
+        ranks[:] = [rank(step, float(step))]
+        made.look(f"\r 1%|   | {2 * step}/2000 [00:10<01:20, 11.0it/s, loss=0.5]".encode())
+        made.look()
+        state = told(made, 5.0)
+        assert (state["step"], state["totalSteps"], state["loss"]) == (step, None, "0.5")
+
+
+def test_a_total_that_is_told_before_the_steps_is_the_engines() -> None:
+    made = progress.Progress(lambda: [rank(1, 10.0)])
+    made.look()
+    assert drawn("  Total optimization steps = 1,449", made=made) == {"step": 1, "totalSteps": 1449, "loss": None}
+
+
+def test_a_bar_for_each_epoch_does_not_end_the_run_again() -> None:
+    bars = [f"Training: 10%|#  | {step}/36 [00:10<00:20, 1.0it/s, loss=0.5]" for step in (35, 36, 1, 18)]
+    assert drawn(*bars) == {"step": 54, "totalSteps": None, "loss": "0.5"}
+
+
+@pytest.mark.parametrize(
+    ("announced", "bar", "total"),
+    [
+        ("Epoch 1/20:", "Training", None),
+        ("Epoch 1/1:", "Training", 36),
+        ("Epoch 1/20:", "steps", 36),
+        (f"Epoch 1/20:\n{LOSS}", "Training", 36),
+    ],
+    ids=["one epoch of several", "a single epoch", "steps of all", "a Trainer's of all epochs"],
+)
+def test_where_there_are_several_epochs_a_bar_may_be_of_one(announced: str, bar: str, total: int | None) -> None:
+    state = drawn(announced, f"{bar}: 10%|#  | 18/36 [00:10<00:20, 1.0it/s, loss=0.5]")
+    assert state is not None
+    assert (state["step"], state["totalSteps"]) == (18, total)
+
+
+def test_steps_of_one_epoch_of_several_are_no_total() -> None:
+    assert drawn("Epoch 2/20", "Step 5/100, Loss: 0.5") == {"step": None, "totalSteps": None, "loss": "0.5"}
+    assert drawn("Step 5/100, Loss: 0.5") == {"step": 5, "totalSteps": 100, "loss": "0.5"}
+
+
+@pytest.mark.parametrize(
+    ("names", "step", "total"),
+    [
+        (["Epoch 1/3"], 8, 300),
+        (["Epoch 2/3"], 108, 300),
+        (["Epoch 0/3", "Epoch 1/3"], 108, None),
+        (["Epoch 1", "Epoch 2"], 108, None),
+        (["Epoch 0", "Epoch 1"], 108, None),
+        (["Epoch 4/3"], 308, None),
+    ],
+)
+def test_bars_of_epochs_count_from_0_or_1(names: list[str], step: int, total: int | None) -> None:
+    state = drawn(*(f"{name}:  8%|#  | 8/100 [00:05<09:30, 1.55it/s]" for name in names))
+    assert state is not None
+    assert (state["step"], state["totalSteps"]) == (step, total)
+
+
+def test_a_rich_bar_of_lightning_names_the_last_epoch() -> None:
+    bar = "Epoch 1/2  ━━━━╺━━━ 12/22 0:01:42 • 0:00:50 0.22it/s v_num: 0.000 train_loss: 0.298"
+    assert drawn(bar) == {"step": 34, "totalSteps": 66, "loss": "0.298"}
+
+
+@pytest.mark.parametrize("line", ["5/{0} [00:10<01:20, 1.0it/s]", "Epoch {0}:   1%|# | 5/{0} [00:10<01:20, 1.0it/s]"])
+def test_a_number_of_any_length_does_no_harm(line: str) -> None:
+    assert (drawn(line.format("9" * 5000)) or {}).get("totalSteps") is None
+
+
+def test_many_bars_are_not_all_kept() -> None:
+    made = progress.Progress(list)
+    drawn("5/300", LOSS, "6/300", *(f"1/{total}" for total in range(1000, 1100)), made=made)
+    assert len(made.bars.bars) < 20
+    assert drawn(made=made) == {"step": 6, "totalSteps": 300, "loss": "0.31"}
+
+
 def complete(source: str, step: int, engine: int | None, taken: int = 1) -> bool:
     """Whether the ranks have made all steps where this source is at its end and the engine is there."""
     of_engine = [] if engine is None else [rank(engine, 10.0)]
     for each in of_engine:
         each.taken = taken
     made = progress.Progress(lambda: of_engine)
-    made.take(source, {"step": step, "total": step}, 5.0)
+    if source == "ProgressBar":
+        made.take_output(f"\r100%|###| {step}/{step} [00:12<00:00, 9.9it/s, loss=0.5]\n".encode())
+    else:
+        made.take(source, {"step": step, "total": step}, 5.0)
     made.look()
     return made.told_steps().complete
 
