@@ -36,6 +36,7 @@ _MISSES: Final[Mapping[str, str]] = {
     "object has no attribute '(reduce_gradients|zenflow_state|_sync_selective_optimizer_lr)'": "ZenFlow at stage 0, "
     "where the script passes the optimizer: we warn of it",
     "integer modulo by zero": "`loss_scale_window` 0, where the script passes the optimizer: we warn of it",
+    "float floor division by zero": "`reduce_bucket_size` 0, where the script passes the optimizer: we warn of it",
     "ZenFlowSelectiveAdamW\\(\\) argument after": "ZenFlow, which takes its parameters from the configuration, where "
     "the script passes the optimizer",
     "Not able to determine model policy": "the model of this benchmark is none that tensor parallelism knows",

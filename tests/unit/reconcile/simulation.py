@@ -1,10 +1,9 @@
 """Drives the pure reconcile function against a remembered cluster, as the controller does against a real one."""
 
 import json
-import pickle
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from deepspeed_operator.api.attempt_status import AttemptStatus
 from deepspeed_operator.api.job import DeepSpeedJob
@@ -66,26 +65,18 @@ from deepspeed_operator.reconcile.observe.pods import PodView, Termination, pod_
 from deepspeed_operator.reconcile.observe.workload_view import Lookup, WorkloadAnswer, workload_view
 from deepspeed_operator.reconcile.reconciler import reconcile
 from deepspeed_operator.reconcile.report.conditions import condition
+from tests.unit.reconcile.processes import sent
 
 INSTALLATION = Installation("UEsFBg==", "worker:1", "0.19.8", worker_accelerator=NVIDIA_GPU)
 GRACE = timedelta(seconds=30)
-Sent = TypeVar("Sent")
 
 CONFIG = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2}
-
-
-def sent(value: Sent) -> Sent:
-    """Return what comes of a value on its way to the process that judges, or back."""
-    return pickle.loads(pickle.dumps(value))
-
-
-FIRST_FAILURE_ENDS_IT = {"maxInfrastructureRestarts": 0}
 
 
 def job(**spec: Any) -> DeepSpeedJob:
     """A job that its first failure ends, unless its failurePolicy says otherwise."""
     program = {"nodes": 2, "training": {"script": "train.py"}, "dsConfig": CONFIG}
-    given: dict[str, Any] = {**program, "failurePolicy": FIRST_FAILURE_ENDS_IT, **spec}
+    given: dict[str, Any] = {**program, "failurePolicy": {"maxInfrastructureRestarts": 0}, **spec}
     return DeepSpeedJob.model_validate(
         {
             "metadata": {"name": "pretrain", "namespace": "ml", "uid": "job-1", "generation": 1},
@@ -118,8 +109,8 @@ class Simulation:
     nodes: list[LabelledNode] | None = None  # None: the installation may not read them
     node_reads: int = 0
     corrections: int = 0
-    deletions_refused: int = 0
     foresights: int = 0
+    deletions_refused: int = 0
     judgements: int = 0
     created: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # pods, as they were posted
     half_gangs: list[HalfGang] = field(default_factory=list[HalfGang])  # of other jobs
@@ -134,14 +125,12 @@ class Simulation:
         return self._reconcile(self.job)
 
     def _reconcile(self, job: DeepSpeedJob) -> Outcome:
-        installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
         queue = job.status.queue
         found = self.workloads.get(queue.held_workload or "") if self.watched and queue is not None else None
         view = workload_view(found) if found is not None and self.queue_problem is None else None
-        if view is not None and view.job != job.metadata.name:
-            view = None  # the watch tells each job of what is labelled as its own
+        view = view if view is None or view.job == job.metadata.name else None  # the watch tells each job of its own
         pods, watched = tuple(self.pods.values()), self.watched and self.queue_problem is None
-        return reconcile(Observed(job, pods, self.facts, self.now, view, watched), installation)
+        return reconcile(Observed(job, pods, self.facts, self.now, view, watched), self._installation())
 
     def step(self) -> Outcome:
         outcome = self.outcome()
@@ -244,8 +233,7 @@ class Simulation:
         match question:
             case ReadConfigMap(name, key):
                 self.config_map_reads.append(self.now)
-                data = self.config_maps.get(name)
-                content = content_of(data, key, self.now)
+                content = content_of(self.config_maps.get(name), key, self.now)
                 if content.text is not None:
                     content = replace(content, config_digest=digest_of(content.text))
                 self.facts = replace(self.facts, config_maps={**self.facts.config_maps, name: content})
@@ -254,18 +242,16 @@ class Simulation:
                 self.facts = replace(self.facts, gpus=FoundGpus(request, request.kinds(self.nodes or ()), self.now))
             case JudgeRun(observed, digest):
                 self.judgements += 1
-                installation = replace(INSTALLATION, reads_nodes=self.nodes is not None)
-                answer = self.set_aside or judge_run(observed, installation, self._foresee)
+                answer = self.set_aside or judge_run(observed, self._installation(), self._foresee)
                 self.facts = replace(self.facts, judged=JudgedRun(digest, answer))
             case DryRunPod(_, digest):
                 self.tried.append(question)
                 refusal, invalid = self.trial_refusal or (None, False)
-                self.facts = replace(
-                    self.facts, dry_run=DryRunResult(digest, refusal, invalid, self.now, self.trial_quota)
-                )
+                tried = DryRunResult(digest, refusal, invalid, self.now, self.trial_quota)
+                self.facts = replace(self.facts, dry_run=tried)
             case ReadAgent(attempt, early=early):
-                silent = self.facts.agent.silent + 1 if self.facts.agent is not None else 1
-                said = self.agent or AgentReport(attempt, self.now, silent)
+                before = self.facts.agent.silent if self.facts.agent is not None else 0
+                said = self.agent or AgentReport(attempt, self.now, before + 1)
                 self.facts = replace(self.facts, agent=replace(said, read_at=self.now, early=early))
                 self.reads.append(self.now)
             case FindHalfGangs():
@@ -382,6 +368,9 @@ class Simulation:
                 del self.workloads[name]
                 self.writes.append(f"delete Workload/{name}")
         self._answer(ReadWorkload(name, self.now))
+
+    def _installation(self) -> Installation:
+        return replace(INSTALLATION, reads_nodes=self.nodes is not None)
 
     def _foresee(self, asked: ForeseePlan) -> Foreseen:
         self.foresights += 1
