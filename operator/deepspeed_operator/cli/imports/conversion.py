@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 
 from deepspeed_operator.api.names import API_VERSION, KIND, NAME_MAX_LENGTH, TRAINER
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
@@ -20,6 +20,7 @@ from deepspeed_operator.job.template import PodTemplate
 
 _SERVERS: Final = frozenset({"nginx", "ray", "sglang", "text-generation-launcher", "tritonserver", "vllm"})
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+_LEFT: Final = re.compile(r"(?<!\$)\$\{[A-Za-z_]\w*\}|^\$[A-Z][A-Z0-9_]+$|^<[A-Za-z][\w -]*>$|\{\{[^{}]+\}\}")
 _BLANK: Final = re.compile(r"(?m)(?<=[=\s\"'])<[A-Za-z][^<>|&;\n]* [^<>|&;\n]*>")
 
 
@@ -167,13 +168,20 @@ class _Converter:
         if said is None and line.spans and line.names_nodes:
             why = "how many nodes there are is not written here: say it by --nodes"
             self.remarks.refuse(self.workload.path, f"{line.launcher}: {why}")
-        if line.names_slots and line.slots is None and self.given.slots is None and gpus_of(self.template) is None:
-            why = "how many ranks a pod has is not written here: say it by --slots, or limit the trainer's GPUs"
+        slots = self.given.slots or line.slots or line.processes or self.workload.slots or gpus_of(self.template)
+        if slots is None and (line.names_slots or line.takes_all):
+            how = "a rank for each GPU of its host, which are" if line.takes_all else "how many ranks a pod has is"
+            why = f"{how} not written here, and a pod has one then: say it by --slots, or limit the trainer's GPUs"
             self.remarks.warn(self.workload.path, f"{line.launcher}: {why}")
 
     def _world(self, line: LaunchLine) -> tuple[int, int | None]:
         workload, remarks = self.workload, self.remarks
-        nodes = self.given.nodes or workload.nodes or line.nodes or 1
+        nodes = self.given.nodes or workload.nodes or line.nodes or _share(line.processes, line.slots) or 1
+        if workload.batch and self.given.nodes is None and 1 < (line.nodes or nodes) < nodes:
+            why = f"{nodes} nodes were asked for, and the program is started on {line.nodes}: the job has these"
+            remarks[:] = [remark for remark in remarks if remark.path != "--nodes"]
+            remarks.warn(workload.path, f"{line.launcher}: {why}")
+            nodes = line.nodes or nodes
         if (
             line.nodes is not None
             and line.nodes != nodes
@@ -199,7 +207,7 @@ class _Converter:
             remarks.warn(
                 workload.path, f"the launcher says {line.processes} ranks in all, the job has {nodes} × {slots}"
             )
-        if workload.nodes is not None or line.nodes is not None:
+        if workload.nodes is not None or line.nodes is not None or nodes > 1:
             remarks.carried(workload.path, f"spec.nodes: {nodes}")
         if slots is not None:
             remarks.carried(workload.path, f"ranks a pod: {slots}")
@@ -327,7 +335,10 @@ class _Converter:
         return training
 
     def _undefined(self, spec: Json) -> None:
-        """Warn of variables to which the job refers, and which nothing is seen to set."""
+        """Warn of variables that nothing is seen to set, and of what a reader of the template is to fill in."""
+        blanks = list(dict.fromkeys(_blanks(spec)))
+        if blanks:
+            self.remarks.warn(self.workload.path, f"to be filled in before it is applied: {', '.join(blanks[:8])}")
         given = {str(each.get("name")) for each in objects_at(self.trainer, "env")}
         asked = set(_REFERENCE.findall(json.dumps(spec)))
         names = sorted((asked & self.workload.variables.undefined) - given)
@@ -339,5 +350,18 @@ class _Converter:
             )
 
 
-def _share(processes: int | None, nodes: int) -> int | None:
-    return processes // nodes if processes is not None and processes % nodes == 0 else None
+def _blanks(value: object, key: str = "") -> Iterator[str]:
+    """Yield what a template's reader is to fill in, where no shell does."""
+    if isinstance(value, dict):
+        for name, inner in cast(Json, value).items():
+            if name != "command":
+                yield from _blanks(inner, name)
+    elif isinstance(value, list):
+        for inner in cast(list[object], value):
+            yield from _blanks(inner, key)
+    elif isinstance(value, str):
+        yield from (f"{key} {blank}" for blank in _LEFT.findall(value))
+
+
+def _share(whole: int | None, parts: int | None) -> int | None:
+    return whole // parts if whole and parts and whole % parts == 0 else None

@@ -16,7 +16,9 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _DEFAULT: Final = re.compile(r"([A-Za-z_]\w*)(?::?([-=])(.*))?", re.DOTALL)
 _ARGUMENT: Final = re.compile(r"(\d+|[@*])(?::?[-=](.*))?", re.DOTALL)
 _WHICH: Final = re.compile(r"\$\((?:which|command -v) ([\w./-]+)\)")
-_OF_THE_SHELL: Final = frozenset({"PWD", "OLDPWD", "RANDOM", "SECONDS", "UID", "EUID", "BASHPID", "BASH_SOURCE"})
+_OF_THE_SHELL: Final = frozenset(
+    {"HOME", "PWD", "OLDPWD", "RANDOM", "SECONDS", "UID", "EUID", "BASHPID", "BASH_SOURCE"}
+)
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _GLOB: Final = re.compile(r"[*?]|\[[^\]]+\]")
 _ARRAY: Final = re.compile(r"\"?\$\{([A-Za-z_]\w*)\[[@*]\]\}\"?")
@@ -38,6 +40,7 @@ class Variables:
     `present`: those of the pods' environment, to which an argument can refer.
     `arrays`: the words of arrays.
     `conditional`: those that are assigned under a condition, and whose value there nobody knows.
+    `doubtful`: those that have a value, and another one under a condition.
     `used`: those that were asked for; `undefined`: those of them that nothing is seen to set.
     `asks_for_arguments`: whether the script's own arguments were asked for.
     """
@@ -46,6 +49,7 @@ class Variables:
     present: set[str] = field(default_factory=set[str])
     arrays: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     conditional: set[str] = field(default_factory=set[str])
+    doubtful: set[str] = field(default_factory=set[str])
     used: set[str] = field(default_factory=set[str])
     undefined: set[str] = field(default_factory=set[str])
     asks_for_arguments: bool = False
@@ -143,6 +147,9 @@ class _Expansion:
             following = self.raw[self.at + 1 : self.at + 2]
             self._put("" if following == "\n" else self._literal(following))
             self.at += 2
+        elif sign == "~" and self.at == 0 and re.match(r"~(/|\Z)", self.raw) and not self.keep:
+            self.pieces.append((f"{MARK}${{HOME}}{MARK}", False))
+            self.at = 1
         elif sign in "$`":
             self._variable(splits=True)
         elif sign in "*?[" and not self.keep and _GLOB.match(self.raw, self.at):
@@ -256,7 +263,8 @@ def _split(text: str) -> list[str]:
 
 
 def _as_shell(value: str) -> str:
-    return _REFERENCE.sub(r"${\1}", value).replace(MARK, "")
+    pieces = value.split(MARK)  # every other one is of a shell already
+    return "".join(piece if at % 2 else _REFERENCE.sub(r"${\1}", piece) for at, piece in enumerate(pieces))
 
 
 def _computed(text: str) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
 from deepspeed_operator.cli.imports.batch_jobs import WORLD_VARIABLES, read_job_spec
 from deepspeed_operator.cli.imports.fields import Fields, whole_number
-from deepspeed_operator.cli.imports.kubeflow_jobs import merge_roles
+from deepspeed_operator.cli.imports.kubeflow_jobs import launches, merge_roles, waits
 from deepspeed_operator.cli.imports.remarks import Remarks
 from deepspeed_operator.cli.imports.workload import (
     Workload,
@@ -97,6 +97,8 @@ def read_replicated_jobs(jobs: list[Json], workload: Workload, *names: str) -> N
 
 def _training(parts: list[tuple[str, Workload, int]]) -> list[tuple[str, Workload, int]]:
     accelerated = [part for part in parts if gpus_of(part[1].template)]
+    if all(waits(part[1].words) for part in accelerated):  # for the one that starts the ranks in them
+        accelerated += [part for part in parts if part not in accelerated and launches(part[1].words)]
     return accelerated or parts
 
 

@@ -10,6 +10,11 @@ from deepspeed_operator.cli.imports.remarks import Remarks
 from deepspeed_operator.cli.imports.workload import Workload, gpus_of, program_template, run_policy, workload_of
 from deepspeed_operator.dsconfig.wording import quoted
 
+_WAITING = re.compile(r"\bsshd\b|\bssh\s+start\b|\bsleep\s+(inf|\d)|tail\s+-f\s+/dev/null|\bwhile\s+(true|:)")
+_SERVING = re.compile(
+    r"\bvllm(\.entrypoints|[ -]serve\b)|\bmulti-node-serving|sglang\.launch_server|\btr(tllm-serve|itonserver)\b"
+)
+_STARTING = re.compile(r"\b(deepspeed|torchrun|accelerate|mpirun|mpiexec|python[\d.]*)\b")
 _FORWARDED = ("NCCL_", "UCX_", "PYTHON", "HF_", "WANDB_")
 
 
@@ -85,7 +90,7 @@ def mpi_job(document: Json) -> Workload:
             f"{shown(ignored)}: workers waited for ssh; here each pod runs the program",
         )
     if workers:
-        _launcher_environment(started, worker, remarks)
+        _launcher_environment(started, worker, remarks, "spec.mpiReplicaSpecs.Launcher")
         if started.get("image") and started.get("image") != worker.get("image"):
             remarks.changed(
                 "spec.mpiReplicaSpecs.Launcher",
@@ -133,10 +138,20 @@ def merge_roles(workload: Workload, roles: Sequence[tuple[Json, int]], *names: s
     """
     if not roles:
         return
+    roles = sorted(roles, key=lambda role: not waits(program_template(role[0], *names)[1]))
     template, words, trainer = program_template(roles[0][0], *names)
     workload.template, workload.words = template, words
-    for other, _ in roles[1:]:
+    for other, count in roles[1:]:
         second, second_words, second_trainer = program_template(other, *names)
+        if _SERVING.search(" ".join(second_words)) and not launches(words):
+            workload.remarks.refuse(workload.path, f"{shown(second_words)}: it serves, and trains nothing")
+        if waits(words) and second_words and not waits(second_words):
+            _start_in_workers(workload, words, trainer, second_trainer)
+            workload.words = words = second_words
+            if gpus_of(template) and not gpus_of(second):
+                workload.nodes = (workload.nodes or count) - count
+                workload.remarks.left_out(workload.path, "its launcher's pod: the program is started in the workers")
+                continue
         if not words and second_words:
             workload.words = words = second_words
         if len(roles) > 1 and second_words != words and _numbers_nodes(second_words, words):
@@ -159,6 +174,24 @@ def merge_roles(workload: Workload, roles: Sequence[tuple[Json, int]], *names: s
             )
 
 
+def waits(words: Sequence[str]) -> bool:
+    """Whether a container does nothing but wait for ssh, by which another one starts the ranks."""
+    text = " ".join(words)
+    return _WAITING.search(text) is not None and _STARTING.search(text) is None
+
+
+def launches(words: Sequence[str]) -> bool:
+    """Whether a container runs a program that may start ranks."""
+    return _STARTING.search(" ".join(words)) is not None
+
+
+def _start_in_workers(workload: Workload, words: Sequence[str], worker: Json, launcher: Json) -> None:
+    why = "these pods waited for ssh; here each runs the program"
+    workload.remarks.left_out(workload.path, f"{shown(words)}: {why}")
+    _launcher_environment(launcher, worker, workload.remarks, workload.path)
+    workload.starts = "one"
+
+
 def shown(words: Sequence[str]) -> str:
     """Return a command as messages show it: in one line, and short."""
     return quoted(" ".join(" ".join(words).split()))
@@ -177,7 +210,7 @@ def _without_rank(words: Sequence[str]) -> list[str]:
     return joined
 
 
-def _launcher_environment(launcher: Json, worker: Json, remarks: Remarks) -> None:
+def _launcher_environment(launcher: Json, worker: Json, remarks: Remarks, path: str) -> None:
     """The launcher's variables reached the workers where the launcher forwards them, such as NCCL's by deepspeed."""
     known = {str(each.get("name")) for each in objects_at(worker, "env")}
     mine: list[Any] = []
@@ -187,10 +220,10 @@ def _launcher_environment(launcher: Json, worker: Json, remarks: Remarks) -> Non
             continue
         if name.startswith(_FORWARDED):
             mine.append(variable)
-            remarks.carried("spec.mpiReplicaSpecs.Launcher", f"env {name}")
+            remarks.carried(path, f"env {name}")
         else:
             remarks.left_out(
-                "spec.mpiReplicaSpecs.Launcher",
+                path,
                 f"env {name}: the launcher's own; if the ranks need it, write it into the trainer container's env",
             )
     if mine:

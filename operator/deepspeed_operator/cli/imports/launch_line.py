@@ -10,7 +10,7 @@ from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.cli.imports import launcher_options as known
 from deepspeed_operator.cli.imports.accelerate_options import configuration_of, environment_of
 from deepspeed_operator.cli.imports.expansion import Variables
-from deepspeed_operator.cli.imports.launcher_options import LauncherOptions, number, options_of
+from deepspeed_operator.cli.imports.launcher_options import LauncherOptions, again, included, number, options_of
 from deepspeed_operator.cli.imports.remarks import Remarks
 
 _PYTHON: Final = re.compile(r"(pypy|python)[\d.]*")
@@ -62,6 +62,7 @@ class LaunchLine:
     `nodes`, `slots`, `processes`: how many nodes, ranks a node and ranks in all, None where the line does not say.
     `node_rank`: which node this is, as the line says.
     `spans`: whether the launcher is told of other nodes, or takes them from its environment.
+    `takes_all`: whether the launcher starts a rank for each GPU of its host.
     `names_nodes`, `names_slots`: whether it is told how many, in words that may not be known here.
     `image`: the container image that the launcher starts it in.
     `once_a_pod`: the command that goes on to start its ranks itself, with SIZE for their number; None: the agent does.
@@ -78,6 +79,7 @@ class LaunchLine:
     spans: bool = False
     names_nodes: bool = False
     names_slots: bool = False
+    takes_all: bool = False
     python: str | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])
     ds_config: Json | None = None
@@ -134,7 +136,7 @@ class _Line:
             line = self._mpirun(words)
         elif name == "srun":
             line = self._srun(words[1:])
-        elif name in _SHELLS:
+        elif name in _SHELLS | {"eval"}:
             line = LaunchLine("shell", "command", words, once_a_pod=words)
         else:
             line = self._launcher(name if name != "accelerate" else " ".join([name, *words[1:2]]), words)
@@ -149,6 +151,11 @@ class _Line:
             return self._deepspeed(words[1:])
         if name in {"accelerate launch", "accelerate-launch"}:
             return self._accelerate(words[2 if name == "accelerate launch" else 1 :])
+        inner = _wrapped(words)
+        if inner:
+            why = "it would wrap the launcher; what it prepares, the image has, or the trainer container's command does"
+            self.remarks.left_out(self.path, f"{' '.join(words[:inner])}: {why}")
+            return self.read(words[inner:])
         if name in _SELF_LAUNCHING:
             return LaunchLine(name, "command", words, spans=True, once_a_pod=words)
         return LaunchLine("", "command", words)
@@ -162,7 +169,7 @@ class _Line:
                 environment[assignment[1]] = assignment[2]
                 words = words[1:]
             elif name in _WRAPPERS | _REMOTE | _ENVIRONMENTS | _CONTAINERS:
-                inner = next((at for at in range(1, len(words)) if _starts(words[at])), None)
+                inner = next((at for at in range(1, len(words)) if starts_ranks(words[at])), None)
                 if inner is None:
                     return ([], environment) if name == "env" else (words, environment)
                 environment |= {m[1]: m[2] for word in words[1:inner] if (m := _ASSIGNMENT.fullmatch(word))}
@@ -240,7 +247,8 @@ class _Line:
             self.remarks.changed(self.path, f"--nnodes {nodes}: a job has a fixed number of nodes, here {most}")
         line.slots = self._number(options.last("nproc_per_node"))
         line.names_nodes = options.has("nnodes")
-        line.names_slots = options.last("nproc_per_node") not in {None, "auto", "cpu", "gpu"}
+        line.takes_all = options.last("nproc_per_node") in {"auto", "gpu"}
+        line.names_slots = options.has("nproc_per_node") and not line.takes_all
         line.node_rank = options.last("node_rank")
         line.spans = (options.has("nnodes") and line.nodes != 1) and not options.has("standalone")
         line.max_restarts = self._number(options.last("max_restarts"))
@@ -259,12 +267,12 @@ class _Line:
         line = self._target("deepspeed", options)
         line.nodes = self._number(options.last("num_nodes"))
         line.slots = self._number(options.last("num_gpus", "num_accelerators"))
-        included = _included(options.last("include", "i") or "")
-        if included is not None:
-            line.nodes, line.slots = included[0] or line.nodes, included[1] or line.slots
+        within = included(options.last("include", "i") or "")
+        if within is not None:
+            line.nodes, line.slots = within[0] or line.nodes, within[1] or line.slots
         line.node_rank = options.last("node_rank")
         line.spans = options.has("hostfile", "H", "num_nodes", "include", "i", "no_ssh") and line.nodes != 1
-        line.names_nodes = options.has("hostfile", "H", "num_nodes")
+        line.names_nodes, line.takes_all = options.has("hostfile", "H", "num_nodes"), line.slots is None
         ours = ("hostfile", "H", "include", "i", "master_addr", "master_port", "node_rank", "launcher", "launcher_args")
         ssh = ("ssh_port", "no_ssh", "no_ssh_check", "force_multi", "venv_script", "save_pid")
         self._dropped(options, f"{_OURS}; no ssh is needed", *ours, *ssh)
@@ -287,7 +295,8 @@ class _Line:
         line.nodes = self._number(options.last("num_machines"))
         line.processes = self._number(options.last("num_processes"))
         line.node_rank = options.last("machine_rank")
-        line.names_nodes, line.names_slots = options.has("num_machines"), False
+        line.names_nodes, line.names_slots = options.has("num_machines"), options.has("num_processes")
+        line.takes_all = not line.names_slots
         line.spans = (options.has("num_machines") and line.nodes != 1) or options.has("config_file")
         line.max_restarts = self._number(options.last("max_restarts"))
         world = (
@@ -306,7 +315,7 @@ class _Line:
                 word
                 for name, flag in options.written.items()
                 if name not in ours
-                for word in _again(options, name, flag)
+                for word in again(options, name, flag)
             ]
             why = "its configuration file is not read here, so that accelerate goes on to start the ranks, once a pod"
             if not options.has("config_file"):
@@ -368,20 +377,20 @@ class _Line:
         return line
 
 
-def _starts(word: str) -> bool:
+def starts_ranks(word: str) -> bool:
     name = basename(word)
     others = {"deepspeed", "torchrun", "accelerate", "accelerate-launch", "mpirun", "mpiexec", "srun"}
     return name in others | _SELF_LAUNCHING | _SHELLS or bool(_PYTHON.fullmatch(name)) or name.endswith(".py")
 
 
-def _included(filter_: str) -> tuple[int | None, int | None] | None:
-    """Return nodes and slots of an --include such as localhost:0,1 or a@b:0,1,2."""
-    hosts = [host for host in filter_.split("@") if host]
-    if not hosts:
-        return None
-    slots = {len(host.partition(":")[2].split(",")) if ":" in host else None for host in hosts}
-    return len(hosts), slots.pop() if len(slots) == 1 else None
-
-
-def _again(options: LauncherOptions, name: str, flag: str) -> list[str]:
-    return [word for value in options.given[name] for word in ([flag, value] if value else [flag])]
+def _wrapped(words: Sequence[str]) -> int | None:
+    """Return where a launcher begins behind another program, None where none does."""
+    for at, word in enumerate(words[1:], 1):
+        has_options = not words[at - 1].startswith("-") and "".join(words[at + 1 : at + 2]).startswith("-")
+        if basename(word) in {"deepspeed", "torchrun"} and has_options:
+            return at
+        if basename(word) == "accelerate" and words[at + 1 : at + 2] == ["launch"]:
+            return at
+        if _PYTHON.fullmatch(basename(word)) and any(module in _MODULES for module in words[at + 1 : at + 4]):
+            return at
+    return None

@@ -125,8 +125,9 @@ def options_of(
         at += 1
         if not equals:
             if name in pairs:
-                value = "=".join(words[at : at + 2])
-                at += 2
+                width = 1 if "=" in "".join(words[at : at + 1]) and name.endswith("env") else 2  # -env NAME=VALUE
+                value = "=".join(words[at : at + width])
+                at += width
             elif name in valued or (name not in flags and _looks_like_a_value(words, at)):
                 value = "".join(words[at : at + 1])
                 at += 1
@@ -144,6 +145,20 @@ def number(text: str | None) -> int | None:
     """Return a whole number that an option gives, None if it gives none."""
     text = text or ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+def included(filter_: str) -> tuple[int | None, int | None] | None:
+    """Return nodes and slots of an --include such as localhost:0,1 or a@b:0,1,2."""
+    hosts = [host for host in filter_.split("@") if host]
+    if not hosts:
+        return None
+    slots = {len(host.partition(":")[2].split(",")) if ":" in host else None for host in hosts}
+    return len(hosts), slots.pop() if len(slots) == 1 else None
+
+
+def again(options: LauncherOptions, name: str, flag: str) -> list[str]:
+    """Return an option as it is written, as often as it is."""
+    return [word for value in options.given[name] for word in ([flag, value] if value else [flag])]
 
 
 def _unknown_option(words: Sequence[str], at: int) -> bool:

@@ -11,7 +11,7 @@ from deepspeed_operator.cli.imports.workload import mounted
 from deepspeed_operator.job.template import PodTemplate
 
 _CHECKPOINTS: Final = re.compile(
-    r"--?(?:output[_-]?(?:dir|path)?|save|(?:save|model)[_-](?:dir|path|folder|interval_dir)|ckpt|checkpoints?"
+    r"--?(?:output[_-]?(?:dir|path)?|save|save[_-](?:dir|path|folder|interval_dir)|model[_-]dir|ckpt|checkpoints?"
     r"|(?:ckpt|checkpoints?)[_-]?(?:dir|path|folder|save|out)|save[_-]checkpoint|save[_-]ckpt|default[_-]root[_-]dir"
     r"|(?:trainer\.)?default_root_dir|save[_-]model|results?[_-]dir|out[_-]?dir)"
 )

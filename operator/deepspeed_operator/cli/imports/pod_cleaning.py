@@ -1,9 +1,10 @@
 """A pod template of another kind → one that a DeepSpeedJob may have."""
 
+import re
 from typing import Any, Final
 
 from deepspeed_operator.api.names import ENV_PREFIX, GROUP, LABEL_MANAGED_BY
-from deepspeed_operator.api.untyped import Json, list_at, object_at
+from deepspeed_operator.api.untyped import Json, list_at, object_at, objects_at
 from deepspeed_operator.cli.imports.remarks import Remarks
 from deepspeed_operator.cli.imports.script_context import OURS
 from deepspeed_operator.job.accelerators import NVIDIA_GPU, known_accelerator
@@ -39,6 +40,7 @@ _NOT_DEVICES: Final = (
     "k8s.io/",
     "networking.gke.io",
 )
+_WAITS: Final = re.compile(r"\b(until|while)\b.*\b(nslookup|getent|dig|ping|nc|host|ssh)\b", re.DOTALL)
 _SSH_PORT: Final = 22
 
 
@@ -63,6 +65,11 @@ def cleaned(template: Json, trainer: Json, remarks: Remarks) -> None:
     _without(trainer, _TRAINER, "the trainer container", remarks)
     _environment(trainer, remarks)
     _ports(trainer, remarks)
+    for container in objects_at(template, "spec", "initContainers"):
+        words = " ".join(str(word) for word in [*list_at(container, "command"), *list_at(container, "args")])
+        if _WAITS.search(words):
+            why = "it waits for a host, and no pod starts if that has the name of another controller's pod"
+            remarks.warn(f"init container {container.get('name')}", f"{why}. Remove it: the agents wait for each other")
     rest = {key for key, value in object_at(template, "spec").items() if value and key != "containers"}
     if trainer or rest:
         remarks.carried(

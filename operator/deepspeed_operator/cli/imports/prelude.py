@@ -10,6 +10,7 @@ from typing import Final
 from deepspeed_operator.cli.imports.expansion import MARK, MARKED
 from deepspeed_operator.cli.imports.launch_line import LaunchLine
 from deepspeed_operator.cli.imports.script_context import (
+    NAMES,
     OURS,
     PRINTING,
     REFERABLE,
@@ -19,10 +20,14 @@ from deepspeed_operator.cli.imports.script_context import (
     short,
     words_of_command,
 )
-from deepspeed_operator.cli.imports.shell import Construct, ShellCommand
+from deepspeed_operator.cli.imports.shell import Construct, ShellCommand, asks_for_arguments
 
-_WAITS: Final = re.compile(r"\b(nslookup|getent|dig|ping|nc|ssh|sleep|host)\b")
+_WAITS: Final = re.compile(r"\b(nslookup|getent|dig|ping|nc|ssh|sleep)\b|\bhost\s")
 _OF_THE_IMAGE: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME"})
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
+_HOSTS: Final = re.compile(r"hostfile|/etc/(volcano|mpi)/|authorized_keys|known_hosts|/\.?ssh\b")
+_JOINTS: Final = frozenset({"&&", "||", "|"})
+_ASKS_SLURM: Final = re.compile(r"\b(s(control|queue|acct|info|run|bcast)|SLURMD?_\w+)\b")
 _OPTIONS: Final = re.compile(r"(^|\s)--?\w|/.*\s")
 
 
@@ -42,6 +47,7 @@ class Prelude:
     directory: str | None = None
     prints: bool = False
     commands: Sequence[ShellCommand] = ()
+    asked: set[str] = field(default_factory=set[str])  # the variables that the program's own words ask for
     unknown: list[str] = field(default_factory=list[str])  # exported by a batch script, with values of its cluster
 
     def read(self, commands: Sequence[ShellCommand], within: Construct | None) -> None:
@@ -56,18 +62,28 @@ class Prelude:
             learnt(command, self.context.variables)
             if construct not in seen:
                 seen.append(construct)
-                self._compound(construct, command)
+                self._compound(construct)
 
-    def _compound(self, construct: Construct, command: ShellCommand) -> None:
-        text = self.text[construct.start : construct.end].strip()
+    def _compound(self, construct: Construct) -> None:
+        text = construct.text.strip()
         if self._only_assigns(construct):
+            self._without(construct.after)
             return
-        if self.context.batch:
+        if construct.reads_arguments and not construct.is_function and "1" not in self.context.variables.values:
+            self.context.left_out(text, "it is about the script's own arguments, which are taken as none")
+        elif self.context.batch:
             self.context.left_out(text, "it is about the batch system's nodes, or cannot be told from that")
         elif _WAITS.search(text) and text.startswith(("until", "while", "for", "if")):
             self.context.left_out(text, "the agents wait for each other themselves")
         else:
-            self.kept.append((text, command.after if command.after in {"&&", "||"} else "\n"))
+            self.kept.append((text, construct.after))
+            return
+        self._without(construct.after)
+
+    def _without(self, after: str) -> None:
+        """Join what is kept where a command behind && or || is not."""
+        if self.kept and self.kept[-1][1] in _JOINTS:
+            self.kept[-1] = (self.kept[-1][0], after if after in _JOINTS else "\n")
 
     def _only_assigns(self, construct: Construct) -> bool:
         """Whether a construct does nothing but give variables values that are known without it."""
@@ -86,12 +102,17 @@ class Prelude:
             return
         argv = words_of_command(command, self.context.variables)
         name = basename(argv[0]) if argv else ""
-        writes = ">" in written
+        writes, kept = ">" in written, len(self.kept)
+        piped = "|" in {command.before, command.after}
         if name in WAITING or name.endswith("sshd"):
             self.context.left_out(written, "no ssh is needed, and the agents wait for each other")
+        elif _HOSTS.search(written):
+            self.context.left_out(written, "the operator writes the hostfile itself, and no ssh is needed")
         elif name == "rm":
             self.context.left_out(written, "whenever a pod starts it would delete what was saved before")
-        elif name in PRINTING and not writes:
+        elif name == "exit" and command.before in _JOINTS and not self.context.batch:
+            self.kept.append((written, command.after))
+        elif name in PRINTING and not writes and not (piped and not self.context.batch):
             self.prints = self.prints or name != "set"
             if name == "set" and not self.context.batch:
                 self.kept.append((written, "\n"))
@@ -101,7 +122,9 @@ class Prelude:
             why = "it belongs to that cluster's nodes; what it prepares is the image's to have"
             self.context.left_out(written, why)
         else:
-            self.kept.append((written, command.after if command.after in {"&&", "||", "|"} else "\n"))
+            self.kept.append((written, command.after))
+        if len(self.kept) == kept:
+            self._without(command.after)
 
     def _directory(self, argv: Sequence[str], written: str) -> None:
         if len(argv) == 2 and isabs(argv[1]) and MARK not in argv[1]:
@@ -136,6 +159,12 @@ class Prelude:
             self.context.left_out("$1, $@", why)
             self.context.variables.asks_for_arguments = False
         used = self.context.variables.used
+        for name in sorted(self._composing() & self.context.variables.doubtful - OURS):
+            value = short(self.context.variables.values[name].replace(MARK, ""))
+            self.context.remarks.warn(
+                self.context.path,
+                f"{name}: a condition of the script decides it; here it is {value or 'empty'}",
+            )
         composed = {written for name, written in self.assigned if name in used and not exports}
         self.kept = [each for each in self.kept if each[0] not in composed]
         if all(text.startswith("set ") for text, _ in self.kept) and not exports:
@@ -152,10 +181,23 @@ class Prelude:
             return ""
         why = "what the script does before the program is the trainer container's command, which each pod runs once"
         self.context.changed(why)
-        before = [(text, "\n") for text in self._needed(exports) if (text, "\n") not in self.kept]
-        return "".join(
-            f"{text}\n" if after == "\n" else f"{text} {after} " for text, after in [*before, *self.kept, *exports]
-        ).strip()
+        needed = self._needed(exports)
+        for text in [*needed, *(text for text, _ in exports)]:
+            if self.context.batch and _ASKS_SLURM.search(text):
+                why = "no pod has SLURM, so that it is empty there: write what it stands for into spec.training"
+                self.context.remarks.warn(self.context.path, f"{short(text)}: {why}")
+        before = [(text, "\n") for text in needed if (text, "\n") not in self.kept]
+        return self._function_of("".join(map(_joined, [*before, *self.kept, *exports])).strip())
+
+    def _function_of(self, script: str) -> str:
+        """Return the script as a function where it asks for arguments: those of the entrypoint are the program."""
+        if not asks_for_arguments(script):
+            return script
+        arguments, values = list[str](), self.context.variables.values
+        while str(len(arguments) + 1) in values:
+            arguments.append(shlex.quote(values[str(len(arguments) + 1)]))
+        joint = " &&" if script.endswith("&&") else ""
+        return f"before() {{\n{script.removesuffix('&&').strip()}\n}}\n{' '.join(['before', *arguments])}{joint}"
 
     def environment(self) -> dict[str, str]:
         """Return the exported variables, without those of which only the command line was composed."""
@@ -177,6 +219,15 @@ class Prelude:
                 needed.insert(0, assignment)
                 texts.append(assignment)
         return needed
+
+    def _composing(self) -> set[str]:
+        """Return the variables of which the program's words are composed, and those of these."""
+        names = set(self.asked)
+        assignments = [match for each in self.commands for word in each.words if (match := _ASSIGNMENT.match(word))]
+        for match in reversed(assignments):
+            if match[1] in names:
+                names |= set(NAMES.findall(match[2]))
+        return names
 
     def _exports(self, line: LaunchLine) -> list[tuple[str, str]]:
         """Make variables of the pieces of arguments that only a shell knows, and return how they are set."""
@@ -201,6 +252,11 @@ class Prelude:
             (f"export {name}" if value == f"${{{name}}}" else f"export {name}={value}", "\n")
             for value, name in exports.items()
         ]
+
+
+def _joined(kept: tuple[str, str]) -> str:
+    text, after = kept
+    return f"{text} &\n" if after == "&" else f"{text} {after} " if after in _JOINTS else f"{text}\n"
 
 
 def _works_in_a_container(name: str, *, writes: bool) -> bool:

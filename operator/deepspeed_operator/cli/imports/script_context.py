@@ -31,6 +31,8 @@ WAITING: Final = frozenset({"hostname", "pdsh", "service", "sleep", "ssh", "ssh-
 _SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
 _BEFORE_SHELLS: Final = frozenset({"--", "-g", "-s", "dumb-init", "exec", "tini"})
 _EXPORT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+NAMES: Final = re.compile(r"\$\{?([A-Za-z_]\w*)")  # of variables, where a shell asks for them
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _DEEPEST: Final = 4
 
 
@@ -67,13 +69,16 @@ class ScriptContext:
             words = words[1:]
         if not words or self.depth >= _DEEPEST:
             return None
+        if words[0] == "eval":
+            return " ".join(words[1:]), "/bin/bash", ()
         if basename(words[0]) not in _SHELLS:
             text = self.file(words[0])
             is_shell = text is not None and re.match(r"#!.*sh\b", text)
             return (text, "/bin/bash", words[1:]) if text is not None and is_shell else None
         for at, word in enumerate(words[1:], 1):
             if re.fullmatch(r"-[a-z]*c[a-z]*", word):
-                return (words[at + 1], words[0], words[at + 2 :]) if at + 1 < len(words) else None
+                rest = words[at + 2 :] if words[at + 1 : at + 2] == ["--"] else words[at + 1 :]
+                return (rest[0], words[0], rest[1:]) if rest else None
             if not word.startswith(("-", "+")) and words[at - 1] not in {"-o", "+o"}:
                 text = self.file(word)
                 return None if text is None else (text, words[0], words[at + 1 :])
@@ -90,9 +95,18 @@ def learnt(command: ShellCommand, variables: Variables) -> list[tuple[str, str, 
     if command.argv[:1] == [":"]:
         words_of_command(command, variables)  # `: ${NAME:=default}` assigns
         return []
+    if command.argv[:1] == ["read"] and command.heredoc is not None and _NAME.fullmatch(command.argv[-1]):
+        pairs = [(command.argv[-1], command.heredoc)]  # read -r -d '' NAME <<EOF
     found: list[tuple[str, str, bool]] = []
+    if command.construct is not None and command.construct.reads_arguments and "1" not in variables.values:
+        return found  # without arguments it assigns nothing
     for name, raw in pairs:
-        if command.construct is not None and variables.values.get(name):
+        is_default = command.construct is not None and _is_default(name, command.construct.text)
+        if command.construct is not None and (
+            variables.values.get(name) or (name in variables.values and not is_default)
+        ):
+            if not is_default and variables.copy().assign(name, raw) != variables.values[name]:
+                variables.doubtful.add(name)
             continue  # what was before is as likely
         if command.construct is not None and not raw.startswith("("):
             trial = variables.copy().assign(name, raw)
@@ -107,13 +121,21 @@ def learnt(command: ShellCommand, variables: Variables) -> list[tuple[str, str, 
     return found if pairs or declares else None
 
 
+def _is_default(name: str, condition: str) -> bool:
+    """Whether a condition gives a variable a value where it has none, as `if [ -z "$NAME" ]` does."""
+    reference = rf"\"?\$\{{?{name}(?::?-)?\}}?\"?"
+    return bool(re.search(rf"-z\s+{reference}|{reference}\s*==?\s*(\"\"|'')|!\s+-v\s+{name}\b", condition))
+
+
 def words_of_command(command: ShellCommand, variables: Variables) -> list[str]:
     """Return the arguments of a command, without the assignments in front of it."""
     return [word for raw in command.argv for word in expanded(raw, variables)]
 
 
 def inner_text(command: ShellCommand, text: str, variables: Variables) -> str:
-    """Return the script of `sh -c` in which what is not known is as written; `text`: the same as an argument."""
+    """Return the script of `sh -c` or eval with what is not known as it is written; `text`: it as an argument."""
+    if command.argv[:1] == ["eval"]:
+        return " ".join(shell_text(raw, variables) for raw in command.argv[1:])
     raw = next((raw for raw in command.argv if expanded(raw, variables) == [text]), None)
     return text if raw is None else shell_text(raw, variables)
 

@@ -15,7 +15,7 @@ from deepspeed_operator.cli.imports.script_context import (
     words_of_command,
 )
 from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
-from deepspeed_operator.cli.imports.training_command import launched_before, training_command
+from deepspeed_operator.cli.imports.training_command import asked_behind_launchers, launched_before, training_command
 
 
 @dataclass(slots=True)
@@ -57,6 +57,7 @@ def script_entry(text: str, context: ScriptContext, shell: str = "/bin/bash") ->
         words = f"{short(text[other.start : other.end])}: it starts ranks, and so does what comes after it"
         context.remarks.refuse(context.path, f"{words}: make a job of each")
     prelude.read(commands[:chosen], within=command.construct)
+    prelude.asked = asked_behind_launchers(command, context.variables)
     entry = _started(command, context)
     if entry.line is not None:
         if entry.prelude:
@@ -103,5 +104,8 @@ def _after(commands: Sequence[ShellCommand], chosen: ShellCommand, text: str, co
         if piped:
             context.left_out(f"| {written}", "kubectl logs shows what the ranks print")
             piped = command.after == "|"
+        elif command.argv and name not in PRINTING and chosen.after == "&":
+            why = "it ran beside the program, and nothing does here: what the program needs of it is to run elsewhere"
+            context.remarks.warn(context.path, f"{short(written)}: {why}")
         elif command.argv and name not in PRINTING:
             context.left_out(written, "nothing runs after the program, with whose end the pod ends")

@@ -24,12 +24,39 @@ _HEREDOC: Final = re.compile(r"<<(-?)\s*\\?(['\"]?)([\w.!-]+)\2")
 _REDIRECTION: Final = re.compile(r"\d*(?:>>|>&|&>>?|>\||<>|<<<|<&|>|<)")
 
 
+_ARITHMETIC: Final = "(("
+_FUNCTION: Final = re.compile(r"function\s|[^\s(){}]+\s*\(\s*\)")
+_QUOTED: Final = re.compile(r"'[^'\n]*'")
+_ARGUMENTS: Final = re.compile(r"(?<!\\)\$(?:[@*#1-9]|\{(?:[@*\d]|#\}))|\bgetopts\b|\bshift\b")
+_TAKES_ARGUMENTS: Final = re.compile(r"(?<!\\)\$(?:#|\{#\})|\bgetopts\b|\bshift\b|\bin\s+\"?\$[@*]")
+_TEST: Final = re.compile(r"\[\[(\s.*?\s)\]\](?=[\s;&|)]|\Z)", re.DOTALL)
+_NO_PARAMETERS: Final = re.compile(r"\(\s*\)")
+_BEHIND: Final = re.compile(r"[ \t]*(&&|\|\||\||&(?!>)|)")
+
+
 @dataclass(slots=True)
 class Construct:
-    """A loop, condition, function or parentheses, with all that is in it, and its place in the text."""
+    """A loop, condition, function or parentheses, with all that is in it and its redirections, as it is written.
+
+    `start`, `end`: its place in the text; `after`: the operator behind it, a newline where there is none.
+    """
 
     start: int
     end: int = -1
+    text: str = ""
+    after: str = "\n"
+
+    @property
+    def is_function(self) -> bool:
+        return _FUNCTION.match(self.text) is not None
+
+    @property
+    def reads_arguments(self) -> bool:
+        """Whether it takes the script's own arguments apart, or ends the script for the lack of one."""
+        text = _QUOTED.sub("", self.text)
+        return bool(_TAKES_ARGUMENTS.search(text)) or (
+            asks_for_arguments(text) and re.search(r"\b(exit|return)\b", text) is not None
+        )
 
 
 @dataclass(slots=True)
@@ -38,6 +65,7 @@ class ShellCommand:
 
     `start`, `end`: its place in the text, with a here-document of its.
     `construct`: the outermost construct that it stands in, None where it stands by itself.
+    `heredoc`: the here-document that it reads, as a word in quotes.
     `before`, `after`: the operators on its sides, a newline where there is none.
     """
 
@@ -47,6 +75,7 @@ class ShellCommand:
     construct: Construct | None = None
     before: str = "\n"
     after: str = "\n"
+    heredoc: str | None = None
 
     def assignments(self) -> Iterator[tuple[str, str]]:
         """Yield the names and raw values of what is assigned in front of the command."""
@@ -62,6 +91,11 @@ class ShellCommand:
         return self.words[sum(1 for _ in self.assignments()) :]
 
 
+def asks_for_arguments(text: str) -> bool:
+    """Whether a script asks for its own arguments, by number or all together."""
+    return _ARGUMENTS.search(_QUOTED.sub("", text)) is not None
+
+
 def shell_commands(text: str) -> list[ShellCommand]:
     """Return the simple commands of a script, in their order. What no shell would read is read as far as it goes."""
     return list(_Reader(text).commands())
@@ -73,7 +107,8 @@ class _Reader:
         self.at = 0
         self.open: list[str] = []  # what ends the constructs that are open
         self.construct = Construct(-1)  # the outermost of them
-        self.heredocs: list[tuple[str, bool, ShellCommand]] = []
+        self.function = -1  # where the function begins whose body comes next
+        self.heredocs: list[tuple[re.Match[str], ShellCommand]] = []
         self.command = ShellCommand()
 
     def commands(self) -> Iterator[ShellCommand]:
@@ -85,14 +120,43 @@ class _Reader:
                 self.at += 1
             elif sign == "#":
                 self.at = _line_end(self.text, self.at)
+            elif self._arithmetic_or_test():
+                continue
             elif sign in "\n;&|()" and not self.text.startswith(("&>", "<(", ">("), self.at):
                 yield from self._separator()
             else:
                 self._word()
         yield from self._finish("\n")
+        while self.open:
+            self._close()
+
+    def _arithmetic_or_test(self) -> bool:
+        """Read ((…)) or [[ … ]] as words of the command that begins here; its signs are no operators of the shell."""
+        words, start = self.command.words, self.at
+        if self.text.startswith(_ARITHMETIC, start) and words in ([], ["for"]):
+            end = bracket_end(self.text, start)
+            if self.text[end - 2 : end] == "))":
+                self.at = end
+                self._add(self.text[start:end], start)
+                return True
+        test = _TEST.match(self.text, start)
+        if test is None or words:
+            return False
+        self.at = test.end()
+        for word in ("[[", test[1].strip(), "]]"):
+            self._add(word, start)
+        return True
 
     def _separator(self) -> Iterator[ShellCommand]:
         operator = next(each for each in ("&&", "||", ";;", self.text[self.at]) if self.text.startswith(each, self.at))
+        words = self.command.words
+        parameters = _NO_PARAMETERS.match(self.text, self.at)
+        if parameters is not None and (len(words) == 1 or words[:1] == ["function"]):
+            self._function()
+            self.at = parameters.end()
+            return
+        if len(words) == 2 and words[0] == "function" and operator == "\n":
+            self._function()
         yield from self._finish(operator)
         self.at += len(operator)
         if operator == "(":
@@ -101,6 +165,12 @@ class _Reader:
             self._close()
         elif operator == "\n":
             self._skip_heredocs()
+
+    def _function(self) -> None:
+        """Take what was read of a command for the name of a function."""
+        if not self.open:
+            self.function = self.command.start
+        self.command = ShellCommand(before=self.command.before)
 
     def _finish(self, operator: str) -> Iterator[ShellCommand]:
         command = self.command
@@ -115,7 +185,7 @@ class _Reader:
         redirection = _REDIRECTION.match(self.text, self.at)
         heredoc = _HEREDOC.match(self.text, self.at)
         if heredoc is not None and not self.text.startswith("<<<", self.at):
-            self.heredocs.append((heredoc[3], bool(heredoc[1]), self.command))
+            self.heredocs.append((heredoc, self.command))
             self.at = heredoc.end()
             return
         if redirection is not None and not self.text.startswith(("<(", ">("), self.at):
@@ -131,6 +201,8 @@ class _Reader:
         self._add(self.text[start : self.at], start)
 
     def _add(self, word: str, start: int) -> None:
+        if word == "{" and len(self.command.words) == 2 and self.command.words[0] == "function":
+            self._function()
         command = self.command
         if not command.words:
             if self.open and word == self.open[-1] and word in _CLOSES:
@@ -146,23 +218,46 @@ class _Reader:
 
     def _open(self, end: str, start: int) -> None:
         if not self.open:
-            self.construct = Construct(start)
+            self.construct = Construct(start if self.function < 0 else self.function)
+            self.function = -1
         self.open.append(end)
 
     def _close(self) -> None:
         self.open.pop()
-        self.construct.end = self.at
+        if self.open:
+            return
+        end = self.at
+        while (redirection := _REDIRECTION.match(self.text, _behind_spaces(self.text, end))) is not None:
+            if _HEREDOC.match(self.text, redirection.start()) or redirection[0].endswith("<<<"):
+                break
+            end = word_end(self.text, _behind_spaces(self.text, redirection.end()))
+        self.construct.end = end
+        self.construct.text = self.text[self.construct.start : end]
+        behind = _BEHIND.match(self.text, end)
+        self.construct.after = (behind[1] if behind is not None else "") or "\n"
 
     def _skip_heredocs(self) -> None:
-        for delimiter, indented, command in self.heredocs:
+        for heredoc, command in self.heredocs:
+            start = before = self.at
             while self.at < len(self.text):
                 end = _line_end(self.text, self.at)
-                line = self.text[self.at : end]
+                line, before = self.text[self.at : end], self.at
                 self.at = min(end + 1, len(self.text))
                 command.end = max(command.end, end)
-                if (line.lstrip("\t") if indented else line) == delimiter:
+                if (line.lstrip("\t") if heredoc[1] else line) == heredoc[3]:
                     break
+            body = self.text[start:before]
+            is_plain = "\\" in heredoc[0] or heredoc[2]
+            command.heredoc = (
+                "'" + body.replace("'", "'\\''") + "'" if is_plain else '"' + body.replace('"', '\\"') + '"'
+            )
         self.heredocs.clear()
+
+
+def _behind_spaces(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t":
+        at += 1
+    return at
 
 
 def _line_end(text: str, at: int) -> int:

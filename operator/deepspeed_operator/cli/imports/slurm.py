@@ -72,10 +72,10 @@ def slurm_script(text: str, name: str | None) -> Workload:
         batch=True,
     )
     least, _, most = given.pop("nodes", "").partition("-")
-    # Without it sbatch's own options may say it; with other directives it is one.
-    said = number(most or least) or (1 if given else None)
-    nodes = said or 1
     tasks, per_node = number(given.pop("ntasks", None)), number(given.pop("ntasks-per-node", None))
+    # Without it sbatch's own options may say it; with other directives it is one.
+    said = number(most or least) or _spread(tasks, per_node, given, remarks) or (1 if given else None)
+    nodes = said or 1
     if tasks is not None and per_node is None:
         per_node = max(tasks // nodes, 1)
     gpus = _gpus(given, nodes, per_node or 1)
@@ -133,8 +133,22 @@ def directives(text: str) -> dict[str, str]:
     return found
 
 
+def _spread(tasks: int | None, per_node: int | None, given: dict[str, str], remarks: Remarks) -> int | None:
+    """Return how many nodes the tasks take where only their number is given; None where SLURM chooses."""
+    each = per_node or _gpus({name: given[name] for name in ("gpus-per-node", "gres") if name in given}, 1, 1)
+    if tasks is None or tasks in {1, each}:
+        return None
+    if each is None or tasks % each:
+        remarks.warn("--ntasks", f"{tasks} tasks, and on how many nodes, SLURM chooses: here one; say it by --nodes")
+        return None
+    if tasks // each > 1:
+        remarks.carried("--ntasks", f"{tasks} tasks, {each} a node: spec.nodes: {tasks // each}")
+    return tasks // each
+
+
 def _gpus(given: dict[str, str], nodes: int, tasks: int) -> int | None:
-    """Return the GPUs of a node."""
+    """Return the GPUs of a node, of whichever option says it first."""
+    found: int | None = None
     for option, share in (("gpus-per-node", 1.0), ("gres", 1.0), ("gpus-per-task", float(tasks)), ("gpus", 1 / nodes)):
         value = given.pop(option, None)
         if value is None or (option == "gres" and "gpu" not in value):
@@ -142,8 +156,8 @@ def _gpus(given: dict[str, str], nodes: int, tasks: int) -> int | None:
         count = re.search(
             r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)", value if option != "gres" else value[value.index("gpu") :]
         )
-        return max(int(int(count[1]) * share), 1) if count else 1
-    return None
+        found = found or (max(int(int(count[1]) * share), 1) if count else 1)
+    return found
 
 
 def _resources(given: dict[str, str], gpus: int | None, tasks: int, remarks: Remarks) -> Json:

@@ -1,14 +1,16 @@
 """Which command of a script trains: the others prepare, wait, print or tidy up."""
 
+import re
 from collections.abc import Iterator, Sequence
 from posixpath import basename
 from typing import Final
 
-from deepspeed_operator.cli.imports.expansion import Variables
-from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line
+from deepspeed_operator.cli.imports.expansion import Variables, expanded
+from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line, starts_ranks
 from deepspeed_operator.cli.imports.remarks import Remarks
 from deepspeed_operator.cli.imports.script_context import (
     DECLARING,
+    NAMES,
     PRINTING,
     WAITING,
     ScriptContext,
@@ -20,9 +22,10 @@ from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
 
 _NOT_TRAINING: Final = frozenset({"compileall", "ensurepip", "http.server", "json.tool", "pip", "pip3", "venv"})
 _PREPARING: Final = frozenset(
-    {".", "conda", "eval", "mamba", "micromamba", "ml", "module", "pip", "pip3", "sacct", "sbatch", "sbcast"}
+    {".", "conda", "mamba", "micromamba", "ml", "module", "pip", "pip3", "sacct", "sbatch", "sbcast"}
     | {"scancel", "scontrol", "source", "spack", "squeue", "ulimit"}
 )
+_PYTHON: Final = re.compile(r"(?:\S*/)?python[\d.]*")
 _NOTHING, _SCRIPT, _PROGRAM, _TASKS, _LAUNCHER = range(5)
 
 
@@ -39,6 +42,14 @@ def training_command(commands: Sequence[ShellCommand], context: ScriptContext) -
         if rank and (best is None or rank >= best[0]):
             best = rank, at
     return None if best is None else best[1]
+
+
+def asked_behind_launchers(command: ShellCommand, variables: Variables) -> set[str]:
+    """Return the variables that a command asks for behind its last launcher: for it and the program, not for srun."""
+    known, words = variables.copy(), [*command.argv]
+    expansions = [[word for word in expanded(raw, known) if not word.endswith(".py")] for raw in words]
+    starts = [at for at, each in enumerate(expansions) if any(map(starts_ranks, each))]
+    return set(NAMES.findall(" ".join(words[starts[-1] if starts else 0 :])))
 
 
 def launched_before(commands: Sequence[ShellCommand], chosen: int, context: ScriptContext) -> Iterator[ShellCommand]:
@@ -76,5 +87,8 @@ def _rank_of(line: LaunchLine) -> int:
     if name == "":
         return _NOTHING if line.kind == "command" and "-c" not in line.program else _PROGRAM
     if name == "srun":
-        return _NOTHING if line.kind == "command" else _TASKS
+        starts_python = any(
+            map(_PYTHON.fullmatch, line.program[1:-1])
+        )  # behind a script that picks a GPU or binds CPUs
+        return _TASKS if line.kind != "command" or starts_python else _NOTHING
     return _TASKS if name == "mpirun" else _LAUNCHER
