@@ -212,3 +212,18 @@ def test_what_is_to_be_filled_in_is_told() -> None:
     warnings = told(dsjob("import", "-", stdin=manifest), "warning")
     assert "to be filled in before it is applied: args ${MODEL}, value <token>" in warnings
     assert "on no volume" not in warnings
+
+
+def test_a_script_that_a_script_writes_is_read(tmp_path: Path) -> None:
+    written = "cat > run.sh <<'END'\n#!/bin/bash\ntorchrun --nnodes 2 --nproc_per_node 4 t.py --a $A\nEND\n"
+    result = batch(tmp_path, f"#!/bin/bash\n#SBATCH -N 2\n{written}chmod +x run.sh\nA=1\nsrun bash ./run.sh\n")
+    spec = job_of(result)
+    assert (spec["nodes"], spec["slotsPerNode"]) == (2, 4)
+    assert spec["training"] == {"script": "t.py", "args": ["--a", "1"]}
+
+
+def test_what_ssh_starts_on_each_node_is_one_world() -> None:
+    torchrun = "cd /w && torchrun --nnodes 4 --node_rank $n --master_addr a --nproc_per_node 8 /x/t.py"
+    spec = line(f'for n in 0 1 2 3; do\n  ssh node$n "{torchrun}" &\ndone\nwait')
+    assert (spec["nodes"], spec["slotsPerNode"], spec["training"]) == (4, 8, {"script": "/x/t.py"})
+    assert spec["template"]["spec"]["containers"][0]["workingDir"] == "/w"

@@ -170,6 +170,9 @@ class _Line:
                 words = words[1:]
             elif name in _WRAPPERS | _REMOTE | _ENVIRONMENTS | _CONTAINERS:
                 inner = next((at for at in range(1, len(words)) if starts_ranks(words[at])), None)
+                if inner is None and name in _REMOTE and " " in words[-1].strip():
+                    self._wrapper(name, words[:-1])
+                    return ["/bin/sh", "-c", words[-1]], environment  # ssh HOST 'cd DIR && …'
                 if inner is None:
                     return ([], environment) if name == "env" else (words, environment)
                 environment |= {m[1]: m[2] for word in words[1:inner] if (m := _ASSIGNMENT.fullmatch(word))}
@@ -378,7 +381,7 @@ class _Line:
 
 
 def starts_ranks(word: str) -> bool:
-    name = basename(word)
+    name = "" if " " in word else basename(word)
     others = {"deepspeed", "torchrun", "accelerate", "accelerate-launch", "mpirun", "mpiexec", "srun"}
     return name in others | _SELF_LAUNCHING | _SHELLS or bool(_PYTHON.fullmatch(name)) or name.endswith(".py")
 

@@ -1,9 +1,12 @@
 """What a container or a batch script runs → the program that trains, and what has to run before it in each pod."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from posixpath import basename
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from posixpath import basename, normpath
+from typing import Final
 
+from deepspeed_operator.cli.imports.expansion import shell_text
 from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line
 from deepspeed_operator.cli.imports.prelude import Prelude
 from deepspeed_operator.cli.imports.script_context import (
@@ -16,6 +19,8 @@ from deepspeed_operator.cli.imports.script_context import (
 )
 from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
 from deepspeed_operator.cli.imports.training_command import asked_behind_launchers, launched_before, training_command
+
+_TARGET: Final = re.compile(r"(?:>|^tee\s)\s*([^\s<>&]+)")
 
 
 @dataclass(slots=True)
@@ -48,6 +53,7 @@ def entry_of(words: Sequence[str], context: ScriptContext) -> ScriptEntry:
 def script_entry(text: str, context: ScriptContext, shell: str = "/bin/bash") -> ScriptEntry:
     """Read a script; `shell`: what runs it."""
     commands = shell_commands(text)
+    context = replace(context, file=_files_of(commands, text, context))
     prelude = Prelude(context, text)
     chosen = training_command(commands, context)
     if chosen is None:
@@ -69,6 +75,21 @@ def script_entry(text: str, context: ScriptContext, shell: str = "/bin/bash") ->
         context.changed("the program is started inside a loop or a condition of the script; here it is started once")
     _after(commands[chosen + 1 :], command, text, context)
     return entry
+
+
+def _files_of(commands: Sequence[ShellCommand], text: str, context: ScriptContext) -> Callable[[str], str | None]:
+    """Return what reads a file, also one that the script writes itself: cat > FILE <<EOF."""
+    written: dict[str, str] = {}
+    for command in commands:
+        target = _TARGET.search(text[command.start : command.end].partition("\n")[0])
+        if command.heredoc is not None and target is not None and command.argv[:1] in (["cat"], ["tee"]):
+            written[normpath(target[1].strip("'\""))] = command.heredoc
+
+    def read(path: str) -> str | None:
+        body = written.get(normpath(path))
+        return context.file(path) if body is None else shell_text(body, context.variables)
+
+    return read
 
 
 def _started(command: ShellCommand, context: ScriptContext) -> ScriptEntry:
