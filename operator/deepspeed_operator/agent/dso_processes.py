@@ -150,7 +150,8 @@ class Processes:
         more: dict[str, Any] = {"signal": -code} if code < 0 else {"exitCode": code}
         if found.others:
             more["candidates"] = found.others
-        return self.launch.cause(found.reason, text, rank=rank_of(legible(tail)) if rank is None else rank, **more)
+        named = rank_of(legible(tail), found.text) if rank is None else rank
+        return self.launch.cause(found.reason, text, rank=named, **more)
 
     def states(self) -> list[dict[str, Any]]:
         return [{"rank": c.spec.rank, "pid": c.process.pid, "exitCode": c.code} for c in self.children]

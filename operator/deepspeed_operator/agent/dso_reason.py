@@ -18,11 +18,12 @@ from dso_signatures import (
     PERHAPS,
     PLACES,
     TRAINED,
+    UNCAUGHT,
     VAGUE,
     WORDS,
     Signature,
 )
-from dso_words import chain, exceptions, is_complaint, is_exception, plain, reported_end
+from dso_words import chain, dying_words, exceptions, is_complaint, is_exception, plain, reported_end, uncaught
 
 _MOST_OTHERS = 2
 _OF_SIGNALS = {
@@ -36,11 +37,17 @@ OF_A_RANK = frozenset(
     ["RankFailed", "RankLeft", "UserError", "FinishedThenFailed", *(each.reason for each in (*WORDS, *LOG, *PLACES))]
 )
 _OF_SHELLS = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
-# How launchers tell which signal has ended a rank: torchrun, DeepSpeed's, subprocess', torch.multiprocessing.
+# By which a program is asked to end: nothing in it has failed.
+_ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# How launchers tell which signal has ended a rank: torchrun, DeepSpeed's, subprocess', torch.multiprocessing, mpirun.
 _REPORTED = re.compile(
     r"exitcode\s*: -(\d+)|exits with return code = -(\d+)|died with <Signals\.\w+: (\d+)>"
     r"|Signal (\d+) \(SIG\w+\) received|\(exitcode: -(\d+)\)|got signal: (\d+)|terminated with signal (SIG[A-Z]+)"
+    r"|exited on signal (\d+)|KILLED BY SIGNAL: (\d+)"
 )
+_OF_ACTORS = re.compile(r"^ray\.exceptions\.", re.MULTILINE)
+# That a log is a launcher's, of several ranks.
+_OF_RANKS = re.compile(r"ChildFailedError|failed \(exitcode: |exits with return code = ")
 
 
 # A traceback that no other one has led to.
@@ -101,9 +108,9 @@ def _explained(output: str, words: str, killed: int) -> tuple[Signature | None, 
             before = signature_of(each.text)
             if before:
                 return before, each.text
-    elif found is None and not killed:
+    elif found is None and not killed and is_exception(words) and not is_complaint(words):
         return _placed(own[-1].places if own else [], words), words
-    other = next(_others(output, text, killed), None)
+    other = next(_others(output, text, killed, found), None)
     if other:
         return other
     for each in LOG:
@@ -111,22 +118,29 @@ def _explained(output: str, words: str, killed: int) -> tuple[Signature | None, 
         if line:
             alone = not vague or not words or line in words
             return each, line if alone else f"{words}: {line}"
-    if not found and killed == signal.SIGABRT:
-        for alarm in reversed(_ALARM.findall(text)):
-            found = signature_of(alarm, aborted=True)
-            if found:
-                return found, alarm
+    if found.weight == CONSEQUENCE if found else killed == signal.SIGABRT:
+        for alarm in [dying_words(output), *reversed(_ALARM.findall(text))]:
+            each = signature_of(alarm, aborted=True)
+            if each and (found is None or each.weight < found.weight):
+                return each, alarm
     return found, words
 
 
-def _others(output: str, text: str, killed: int) -> Iterator[tuple[Signature, str]]:
+def _others(output: str, text: str, killed: int, found: Signature | None) -> Iterator[tuple[Signature, str]]:
     """Failures beside the last one: of the other ranks in a launcher's log, or of this one before it aborted."""
+    beside = [raised for _, raised in uncaught(output)]
+    if found and found.weight == CONSEQUENCE and _OF_RANKS.search(output):
+        beside += reversed(exceptions(text))
+    for raised in beside:
+        each = signature_of(raised.text)
+        if not VAGUE.search(raised.text) and (each is None or each.weight == CAUSE):
+            yield each or _placed(raised.places, raised.text) or UNCAUGHT, raised.text
     merged = len(set(re.findall(r"^\[(?:rank|default)(\d+)\]:", output, re.MULTILINE))) > 1
-    if merged or killed == signal.SIGABRT:
-        for each in exceptions(text):
-            found = signature_of(each)
-            if found and found.weight == CAUSE and not VAGUE.search(each):
-                yield found, each
+    if merged or killed == signal.SIGABRT or _OF_ACTORS.search(output):
+        for raised in exceptions(text):
+            each = signature_of(raised.text)
+            if each and each.weight == CAUSE and not VAGUE.search(raised.text):
+                yield each, raised.text
 
 
 def _placed(places: list[str], words: str) -> Signature | None:
@@ -179,7 +193,7 @@ def _line(signature: Signature, text: str) -> str:
 
 def weight(reason: str, text: str, killed: int | None, code: int | None) -> int:
     """How much another rank's end explains this one: CAUSE, PERHAPS or CONSEQUENCE."""
-    if reason == "RankFailed" and signal.SIGTERM in (killed, (code or 0) - 128):
+    if reason == "RankFailed" and (killed in _ASKED or (code or 0) - 128 in _ASKED):
         return CONSEQUENCE
     found = signature_of(text, aborted=killed == signal.SIGABRT)
     if found and reason in (found.reason, "PreflightFailed"):

@@ -38,8 +38,9 @@ def _says(
     return Signature(reason, pattern, source, weight, others, of_torch)
 
 
-# What torch raises as one of these is told by gloo, NCCL and the stores; an abort's words begin as they like.
-OF_TORCH = re.compile(r"(?:(?:\w+\.)*Dist(?:Backend|Store|Network|)Error|RuntimeError|(?:\w+\.)*TimeoutError): ")
+# What torch raises as one of these is told by gloo, NCCL and the stores, and what NCCL says itself; an abort's words
+# begin as they like.
+OF_TORCH = re.compile(r"(?:(?:\w+\.)*(?:Dist(?:Backend|Store|Network|)|Timeout)Error|RuntimeError|nccl\w+Error): ")
 
 # In the line that tells why a program ended: its exception, or what() of its abort.
 WORDS = (
@@ -73,7 +74,14 @@ WORDS = (
     _says("DeviceFault", r"(?:devices?|device\(s\)) (?:are|is|is/are) busy or unavailable", "CUDA"),
     _says("DeviceFault", r"system not yet initialized|cudaErrorSystemNotReady|error 80[23]\b", "CUDA, fabric manager"),
     _says(
-        "DeviceFault", r"no cuda-capable device is detected|device not ready|hardware stack error|nvlink sharp", "CUDA"
+        "DeviceFault",
+        r"no cuda-capable device is detected|device not ready|(?:stack|or a hardware) error|nvlink sharp",
+        "CUDA",
+    ),
+    _says(
+        "DeviceFault",
+        r"unsupported display driver|\bmps (?:server|client)|driver/library version mismatch",
+        "CUDA, NVML",
     ),
     _says(
         "DeviceFault", r"\bxid\b.*\b(?:48|6[34]|7[49]|9[2458])\b|nvlink error|nvml\S* (?:unknown|gpu lost)", "driver"
@@ -86,7 +94,11 @@ WORDS = (
         others=("UserError",),  # a kernel of the program's own may write where it must not
     ),
     _says(
-        "DeviceFault", r"no cuda gpus are available|no nvidia driver|cuda unknown error", "torch", others=("UserError",)
+        "DeviceFault",
+        r"no (?:cuda |hip )?gpus are available|no xpu devices are|no nvidia driver|cuda unknown error"
+        r"|forward compatibility was attempted",
+        "torch, CUDA",
+        others=("UserError",),
     ),
     _says("UserError", r"cu(?:blas|dnn)_status_", "cuBLAS, cuDNN", others=("CudaOutOfMemory", "DeviceFault")),
     _says("UserError", r"illegal memory access", "CUDA", others=("DeviceFault",)),
@@ -102,6 +114,10 @@ WORDS = (
         "DataOrCheckpoint", r"^(?:\w+\.)*(?:BadZipFile|CheckpointException)\b|truncated|iostream error", "torch, PIL"
     ),
     _says("DataOrCheckpoint", r"input/output error|stale file handle|transport endpoint|unexpected pos \d", "a volume"),
+    # EFBIG, ECOMM, EHOSTDOWN, EUCLEAN, EREMOTEIO
+    _says("DataOrCheckpoint", r"\[errno (?:27|70|112|117|121)\]|not enough disk space", "a volume, datasets"),
+    _says("DataOrCheckpoint", r"parent directory \S+ does not exist|^\w+: File \S+ cannot be opened", "torch.save"),
+    _says("DataOrCheckpoint", r"missing key in checkpoint|numels out of \d+ - something is wrong", "torch, deepspeed"),
     _says(
         "DataOrCheckpoint",
         r"valid checkpoint|checkpoint(?: file)?\S* (?:not found|does not exist|is missing)",
@@ -113,8 +129,20 @@ WORDS = (
     ),
     _says("DataOrCheckpoint", r"is not a local folder and|couldn't connect to '?https?://\S*hugg", "transformers"),
     _says(
+        "DataOrCheckpoint", r"access (?:to )?a gated repo|^ConnectionError: couldn't reach", "transformers, datasets"
+    ),
+    _says(
         "DataOrCheckpoint",
-        r"^(?:\w+\.)*(?:(?:LocalEntry|Repository|Revision|Entry|DataFiles|Dataset)NotFound|GatedRepo"
+        r"^(?:requests|urllib3|httpx|httpcore|aiohttp)\.[^:]*: .*(?:huggingface|hf-mirror|\bhf\.co\b|modelscope)",
+        "what reads from a hub",
+    ),
+    _says(
+        "DataOrCheckpoint", r"^(?:botocore|s3fs|gcsfs|adlfs|azure|google\.(?:api_core|cloud|auth))\.", "object stores"
+    ),
+    _says("DataOrCheckpoint", r"sentencepiece_processor\.cc", "sentencepiece"),
+    _says(
+        "DataOrCheckpoint",
+        r"^(?:\w+\.)*(?:(?:LocalEntry|Repository|Revision|Entry|DataFiles|Dataset)NotFound|GatedRepo|HfHubHTTP"
         r"|DatasetGeneration|NonMatching\w+)Error\b",
         "huggingface_hub, datasets",
     ),
@@ -133,6 +161,13 @@ WORDS = (
         r"incompatible with pipeline parallelism|deepspeed zero-3 is not compatible|^ValueError: type fp16 is not supp",
         "deepspeed, transformers",
     ),
+    _says(
+        "ConfigRejected",
+        r"zero stage \d \w*requires an optimizer|zero_allow_untested_optimizer|zero_force_ds_cpu_optimizer"
+        r"|deepspeed requires --deepspeed_config|moe not supported with stage 3",
+        "deepspeed.runtime.engine",
+    ),
+    _says("ConfigRejected", r"an? (?:optimizer|scheduler) in the config file", "accelerate"),
     _says("ConfigRejected", r"num_elems \d+ ?> ?buffer", "deepspeed.runtime.swap_tensor"),
     _says("ConfigRejected", r"expected a string path to an existing deepspeed config", "deepspeed"),
     # Who did not come, at the start
@@ -156,6 +191,7 @@ WORDS = (
     # Who did not come later
     _says("NcclTimeout", r"watchdog caught collective operation timeout|timed out in blocking wait", "c10d", PERHAPS),
     _says("NcclTimeout", r"watchdog (?:got stuck|hang)|heartbeat monitor timed out", "c10d", PERHAPS),
+    _says("NcclTimeout", r"dump signal (?:due to a collective timeout|from another rank)", "c10d", PERHAPS),
     _says("NcclTimeout", r"failed to pass monitoredbarrier", "c10d", PERHAPS),
     _says(
         "NcclTimeout",
@@ -165,13 +201,24 @@ WORDS = (
         of_torch=True,
     ),
     # Who ended it, or whom it lost
-    _says("RankFailed", r"signalexception: .*got signal: 15|received 15 death signal", "torchrun", CONSEQUENCE),
+    _says(
+        "RankFailed",
+        r"signalexception: .*got signal: (?:1|2|15)\b|received (?:1|2|15) death signal|^\"?KeyboardInterrupt\b",
+        "torchrun, Python",
+        CONSEQUENCE,
+    ),
+    _says(
+        "RankFailed",
+        r"^ray\.exceptions\.(?:RayTaskError\()?(?:ActorDied|RayActor|ActorUnavailable|WorkerCrashed)Error",
+        "ray",
+        others=("HostOutOfMemory", "Segfault"),
+    ),
     _says("NcclNetwork", r"^(?:Connection(?:Reset|Refused|Aborted)|BrokenPipe)Error\b", "Python", CONSEQUENCE),
     _says(
         "NcclNetwork",
         r"connection (?:was )?(?:likely )?(?:reset|closed|refused|aborted)|broken pipe|pair closure"
         r"|remote process exited|ncclRemoteError|communicator was aborted|failed to recv, got 0 bytes|socket timeout"
-        r"|gloo/transport/\w+/(?:pair|buffer|unbound_buffer)\.cc",
+        r"|gloo/transport/\w+/(?:pair|buffer|unbound_buffer)\.\w+",
         "gloo, NCCL, c10d",
         CONSEQUENCE,
         of_torch=True,
@@ -187,7 +234,11 @@ WORDS = (
         of_torch=True,
     ),
     _says(
-        "NcclNetwork", r"unhandled system error|nccl(?:System|Internal)Error|nccl error", "NCCL", PERHAPS, of_torch=True
+        "NcclNetwork",
+        r"unhandled system error|nccl(?:System|Internal)Error|nccl error|\bhccl",
+        "NCCL, HCCL",
+        PERHAPS,
+        of_torch=True,
     ),
     _says("RendezvousTimeout", r"^(?:\w+\.)*DistStoreError\b", "c10d", PERHAPS),
     _says("NcclNetwork", r"^(?:\w+\.)*Dist(?:Backend|Network|)Error\b", "c10d", PERHAPS),
@@ -209,8 +260,24 @@ LOG = (
         r"double free or corruption|(?:free|malloc|realloc|munmap_chunk)\(\): |corrupted (?:size|double)",
         "glibc",
     ),
-    _says("RankFailed", r"received 15 death signal", "torchrun", CONSEQUENCE),
-    _says("HostOutOfMemory", r"oom[-_ ]kill|out of memory: killed process|task \d+: out of memory", "kernel, slurm"),
+    _says("RankFailed", r"received (?:1|2|15) death signal", "torchrun", CONSEQUENCE),
+    _says(
+        "NcclNetwork",
+        r"nccl warn net/(?:ib|ofi)[ :]+(?:got async event ?: port error|got completion |request .*with error)",
+        "NCCL",
+        PERHAPS,
+    ),
+    _says("HostOutOfMemory", r"killed signal terminated program", "a compiler"),
+    _says("UserError", r"memory access fault by gpu", "ROCm", others=("DeviceFault",)),
+    _says("DeviceFault", r"hw exception by gpu|hardware exception", "ROCm"),
+    _says("DeviceFault", r"failed to initialize the hccp process", "HCCP, Ascend", others=("NcclNetwork",)),
+    _says("NcclTimeout", r"getting socket times out|notify wait\S* time|fftsplus task timeout", "HCCL", PERHAPS),
+    # Ray names the OOM killer among what may be.
+    _says(
+        "HostOutOfMemory",
+        r"oom[-_ ]kill(?!er due)|out of memory: killed process|task \d+: out of memory",
+        "kernel, slurm",
+    ),
 )
 # With SIGKILL alone: what DeepSpeed says of the host's memory before it is full.
 MEMORY_FULL = re.compile(r"CPU Virtual Memory: .*percent = (?:9\d|100)")
@@ -218,7 +285,11 @@ MEMORY_FULL = re.compile(r"CPU Virtual Memory: .*percent = (?:9\d|100)")
 VAGUE = re.compile(
     r"unhandled (?:system|cuda) error|exited unexpectedly|Caught \w+ in DataLoader|unknown error|^Fatal Python error"
     r"|terminate called|internal error|^$|^\x22"  # no words, or only the last line, in quotes
+    r"|Error building extension|Call to CUDA function failed\.?$|\bH(?:CCL|ccl)|NPU error|Pin memory thread exited"
+    r"|^ray\.exceptions\.(?:RayTaskError\()?(?:ActorDied|RayActor|ActorUnavailable|WorkerCrashed)Error"
 )
+# What no signature knows, where it is certain that it ended a rank.
+UNCAUGHT = _says("UserError", r"", "Python")
 # An exception with the last places of its traceback: `exception @ path:function path:function`.
 PLACES = (
     _says(
@@ -230,8 +301,10 @@ PLACES = (
         "ConfigRejected",
         r"deepspeed/runtime/(?:\w+/)?config(?:_utils)?\.py:"
         r"|deepspeed/runtime/engine\.py:_(?:configure|do)_\w+$|deepspeed/runtime/lr_schedules\.py:\S+$"
-        r"|transformers/(?:integrations/)?deepspeed\.py:(?:deepspeed_init|trainer_config\w+|deepspeed_optim\w+)$",
-        "deepspeed, transformers",
+        r"|transformers/(?:integrations/)?deepspeed\.py:(?:deepspeed_init|trainer_config\w+|deepspeed_optim\w+)$"
+        r"|accelerate/accelerator\.py:_prepare_deepspeed$|accelerate/utils/(?:deepspeed|dataclasses)\.py:(?:fill_match"
+        r"|deepspeed_config_process|set_stage_and_offload)$|strategies/deepspeed\.py:_(?:format|load_config|validate)\w*$",
+        "deepspeed, transformers, accelerate, lightning",
     ),
     _says("RendezvousTimeout", r"tim(?:ed|e)[ -]?out.* @ .*torch/distributed/(?:rendezvous|elastic/)", "c10d", PERHAPS),
     _says("NcclTimeout", r"tim(?:ed|e)[ -]?out.* @ .*torch/distributed/distributed_c10d\.py:\S+$", "c10d", PERHAPS),

@@ -9,13 +9,21 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|
 _CARETS = re.compile(r"^\s*[~^]+\s*$")
 # What torch puts before the lines of a traceback, and torchrun before all lines that it passes on.
 _PREFIX = re.compile(r"^(?:\[(?:rank|default)\d+\]: ?)+", re.MULTILINE)
+# What pdsh, mpirun, srun and ray put before each line of a process, by lines that none of these begins with itself.
+_PASSED_ON = re.compile(
+    r"^(?!\[(?:rank|default)\d+\])(\S[^\n]{0,100}?)(?:\[(?:rank|default)\d+\]: ?)*"
+    r"(?:Traceback \(most recent call last\)|terminate called )[^\n]*\n\1",
+    re.MULTILINE,
+)
 
 # The line that ends a traceback: the exception's name, dotted, and its text.
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: .*)?$")
 # A launcher's own exception says no more than that a rank failed, whose words stand before it.
 _OF_A_LAUNCHER = re.compile(r"^(?:\S+\.)?(?:ChildFailedError|CalledProcessError)\b")
 _NCCL = re.compile(r"^Last error:\n(\S.*)", re.MULTILINE)
-_TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n", re.MULTILINE)
+_TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\)(?::| ─+╮)\n", re.MULTILINE)
+# What is printed and ends no program: of a destructor, another thread, a log handler or a task.
+_ASIDE = re.compile(r"Exception (?:ignored |in (?:thread|callback) )|--- Logging error|Error in atexit|future: <Task")
 _LINK = re.compile(
     r"(?:direct cause of the following exception|another exception occurred):\n\s*\Z|\A.*Original Traceback",
     re.MULTILINE,
@@ -27,6 +35,10 @@ _ROOT_CAUSE = re.compile(
     r"(?:(?![ \t]*exitcode)[^\n]*\n){0,9}[ \t]+exitcode[ \t]*: (-?\d+)(.*)",
     re.MULTILINE | re.DOTALL,
 )
+# The end of a traceback whose head is lost, rich's frame among it.
+_CUT = re.compile(r"\s+File \"|(?:[^\n]*\n)?│")
+_BROKEN = 60  # columns: what rich breaks is longer
+_OF_MPIRUN = re.compile(r"^mpirun noticed that process rank (\d+) ", re.MULTILINE)
 _RECORDED = re.compile(r"^ +((?:\w+\.)*\w+(?:Error|Exception|Exit|Interrupt)(?:: .*)?)$", re.MULTILINE)
 
 _ABORT = re.compile(r"^\s*what\(\):\s+(.*)$", re.MULTILINE)
@@ -47,8 +59,13 @@ _OF_OTHERS = re.compile(r"\[launch\.py:\d+:|HYDRA_FULL_ERROR|^[=\-╭╰│─]|
 
 
 def legible(data: bytes) -> str:
-    """Output as a terminal would show it at the end, without colours and the carets below a traceback's lines."""
+    """Output as a terminal would show it at the end.
+
+    It has no colours, no carets below a traceback's lines, and no names of processes before its lines but torch's.
+    """
     text = _ESCAPE.sub("", data.decode("utf-8", "replace").lstrip("\ufffd")).replace("\r\n", "\n")
+    names = "|".join(re.escape(name) for name in set(_PASSED_ON.findall(text)))
+    text = re.sub(f"^(?:{names})", "", text, flags=re.MULTILINE) if names else text
     lines = (line.rpartition("\r")[2] for line in text.split("\n"))  # a progress bar is its last state
     return "\n".join(line for line in lines if not _CARETS.match(line))
 
@@ -67,11 +84,13 @@ def dying_words(output: str) -> str:
     return _last(_ABORT, text) or _last(_LOGGED, text) or _last(_FATAL, text)
 
 
-def rank_of(output: str) -> int | None:
-    """The rank that a launcher's log names: by torchrun's report, else by torch's [rankN] before a traceback."""
-    reports = _ROOT_CAUSE.findall(output)
-    ranks = [each[0] for each in reports] or re.findall(r"^\[rank(\d+)\]: Traceback", output, re.MULTILINE)
-    return int(ranks[-1]) if ranks else None
+def rank_of(output: str, words: str = "") -> int | None:
+    """The rank that a launcher's log names: that ended by `words`, else by the launcher's report, else the last one."""
+    reported = [match[1] for match in _ROOT_CAUSE.finditer(output)][-1:] or _OF_MPIRUN.findall(output)[-1:]
+    own = uncaught(output)
+    said = [rank for rank, raised in own if raised.text == words]
+    ranks = [rank for rank in reported if rank in said] or said[:1] or reported or [rank for rank, _ in own][-1:]
+    return int(ranks[0]) if ranks else None
 
 
 def plain(output: str) -> str:
@@ -82,19 +101,31 @@ def plain(output: str) -> str:
 class Raised(NamedTuple):
     text: str
     places: list[str]  # where it went through, as `path:function`, the last one where it was raised
+    follows: bool  # from the one before it
+    aside: bool
 
 
 def chain(text: str) -> list[Raised]:
     """The exception of the last traceback that is not a launcher's, behind those that led to it."""
     linked: list[Raised] = []
-    for raised, follows in _tracebacks(text):
-        linked = [*linked, raised] if follows else [raised]
+    every = _tracebacks(text)
+    for raised in [each for each in every if not each.aside] or every:
+        linked = [*linked, raised] if raised.follows else [raised]
     return linked
 
 
-def exceptions(text: str) -> list[str]:
+def exceptions(text: str) -> list[Raised]:
     """Those of all tracebacks that are not a launcher's, in their order."""
-    return [raised.text for raised, _ in _tracebacks(text)]
+    return _tracebacks(text)
+
+
+def uncaught(output: str) -> list[tuple[str, Raised]]:
+    """The exceptions that ended ranks, each behind its rank's number: torch names it before those lines alone."""
+    lines: dict[str, list[str]] = {}
+    for rank, line in re.findall(r"^\[rank(\d+)\]: ?(.*)", output, re.MULTILINE):
+        lines.setdefault(rank, []).append(line)
+    chains = [(rank, chain("\n".join(own))) for rank, own in lines.items()]
+    return [(rank, linked[-1]) for rank, linked in chains if linked]
 
 
 def traceback_line(text: str) -> str:
@@ -102,8 +133,9 @@ def traceback_line(text: str) -> str:
     linked = chain(text)
     if linked:
         return linked[-1].text
-    uncaught = [line for line in _UNCAUGHT.findall(text) if not _OF_A_LAUNCHER.match(line)]
-    return uncaught[-1] if uncaught else ""
+    lines = [line for line in _UNCAUGHT.findall(text) if not _OF_A_LAUNCHER.match(line)]
+    reason = _NCCL.search(text) if lines and lines[-1].startswith("nccl") else None
+    return f"{lines[-1]}: {reason[1]}" if reason else (lines or [""])[-1]
 
 
 def is_exception(words: str) -> bool:
@@ -120,29 +152,39 @@ def reported_end(output: str) -> int | None:
     return int(match[2]) if match else None
 
 
-def _tracebacks(text: str) -> list[tuple[Raised, bool]]:
-    """Each with whether it follows from the one before. The log may begin within the first."""
+def _tracebacks(text: str) -> list[Raised]:
+    """Those that are not a launcher's. The log may begin within the first."""
     heads = list(_TRACEBACK.finditer(text))
     begins = [(head.start(), head.end()) for head in heads]
-    if re.match(r"\s+File \"", text):
+    if _CUT.match(text):
         begins.insert(0, (0, 0))
-    found: list[tuple[Raised, bool]] = []
+    found: list[Raised] = []
     for number, (start, begin) in enumerate(begins):
         end = begins[number + 1][0] if number + 1 < len(begins) else len(text)
-        block = text[begin:end]
+        block, head = text[begin:end], text[start:begin]
         lines = block.splitlines()
         at = next((place for place, line in enumerate(lines) if _EXCEPTION.match(line)), None)
         if at is None or _OF_A_LAUNCHER.match(lines[at]):
             continue
-        line = lines[at].rstrip()
-        if line.endswith(":"):  # a message that begins on the next line
-            line = " ".join([line, next((more.strip() for more in lines[at + 1 :] if more.strip()), "")]).rstrip()
-        reason = _NCCL.search(block)
+        line, reason = _message(lines[at:], "\n╰─" in f"\n{block}"), _NCCL.search(block)
         before = text[begins[number - 1][1] if number else 0 : start]
-        follows = bool(found and (_LINK.search(before) or "Original Traceback" in text[start:begin]))
+        follows = bool(found and (_LINK.search(before) or "Original Traceback" in head))
+        aside = bool(_ASIDE.match(before.rstrip().rpartition("\n")[2]) or (follows and found[-1].aside))
         places = [f"{one or two}:{name or other}" for one, name, two, other in _PLACE.findall("\n".join(lines[:at]))]
-        found.append((Raised(f"{line}: {reason[1]}" if reason else line, places), follows))
+        found.append(Raised(f"{line}: {reason[1]}" if reason else line, places, follows, aside))
     return found
+
+
+def _message(lines: list[str], framed: bool) -> str:
+    """An exception with its text, which may begin on the next line; rich breaks long ones where a word ends."""
+    text = lines[0].rstrip()
+    if text.endswith(":"):
+        return " ".join([text, next((more.strip() for more in lines[1:] if more.strip()), "")]).rstrip()
+    for last, line in zip(lines, lines[1:6]):
+        if not framed or len(last) < _BROKEN or not line.strip():
+            break
+        text = f"{text} {line.strip()}"
+    return text
 
 
 def _first_failure(output: str) -> str:

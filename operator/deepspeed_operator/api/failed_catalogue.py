@@ -29,9 +29,9 @@ FAILED: Final[dict[Reason, Entry]] = {
     Reason.DATA_OR_CHECKPOINT: Entry(
         Category.USER,
         "A file of the data, the model or a checkpoint is not there, cannot be read or written, or does not match the "
-        "model or the number of ranks.",
-        "Look at the path or the shapes in the message: give the missing file, go back to the last whole checkpoint, "
-        "or run with as many ranks as have saved it; {again}.",
+        "model or the number of ranks. It may be on a volume, at a hub or in an object store.",
+        "Look at the path, the address or the shapes in the message: give the missing file, the access to it or room "
+        "on its volume, go back to the last whole checkpoint, or run with as many ranks as have saved it; {again}.",
     ),
     Reason.CONVERSION_FAILED: Entry(
         Category.USER,
@@ -85,7 +85,7 @@ FAILED: Final[dict[Reason, Entry]] = {
         Category.INFRASTRUCTURE,
         "The connection between ranks broke or could not be made (NCCL, gloo or a store), and no rank failed before.",
         "Look at the network between the nodes in the message; NCCL_DEBUG=INFO and docs/transport.md show which "
-        "interface is used. Then {again}.",
+        "interface is used. Where an address was in use, end what has the port, or choose another one. Then {again}.",
     ),
     Reason.RENDEZVOUS_TIMEOUT: Entry(
         Category.INFRASTRUCTURE,

@@ -81,6 +81,39 @@ XID = """\
 [  811.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=12, GPU has fallen off the bus.
 RuntimeError: CUDA error: unknown error
 """
+OF_A_LAUNCHER = "ERROR:torch.distributed.elastic:failed (exitcode: 1) local_rank: 0 (pid: 101) of binary: python\n"
+LOST = NAN.replace(
+    "ValueError: loss is NaN", "RuntimeError: [gloo/transport/tcp/pair.cc:598] Connection closed by peer"
+)
+OOM, SEGV = "CudaOutOfMemory", "Segfault"
+IGNORED = """\
+Exception ignored in: <function DeepSpeedCPUAdam.__del__ at 0x7f0000000000>
+Traceback (most recent call last):
+  File "cpu_adam.py", line 102, in __del__
+AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'
+"""
+OF_A_THREAD = """\
+Exception in thread Thread-4 (_pin_memory_loop):
+Traceback (most recent call last):
+  File "connection.py", line 383, in _recv
+ConnectionResetError: [Errno 104] Connection reset by peer
+"""
+COMPILER = """\
+c++: fatal error: Killed signal terminated program cc1plus
+ninja: build stopped: subcommand failed.
+Traceback (most recent call last):
+  File "cpp_extension.py", line 1909, in _run_ninja_build
+RuntimeError: Error building extension 'cpu_adam'
+"""
+ACTOR = """\
+(CriticModelRayActor pid=375881) Traceback (most recent call last):
+(CriticModelRayActor pid=375881)   File "ppo.py", line 380, in fit
+(CriticModelRayActor pid=375881) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.28 GiB
+Traceback (most recent call last):
+  File "train_ppo_ray.py", line 181, in train
+ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.
+"""
+LINK = "box:71:90 [0] transport/net_ib.cc:95 NCCL WARN NET/IB : Got async event : port error\n"
 MEMORY = "[INFO] [utils.py:839:see_memory_usage] CPU Virtual Memory:  used = 1992.1 GB, percent = 98.9%\n"
 
 
@@ -102,6 +135,26 @@ MEMORY = "[INFO] [utils.py:839:see_memory_usage] CPU Virtual Memory:  used = 199
         (1, "ValueError: watch the size mismatch\n", "UserError"),
         (127, "train.sh: line 2: nosuchcmd: command not found\n", "UserError"),
         (7, "giving up\n", "RankFailed"),
+        # What a destructor, another thread or a log handler prints ends no program.
+        (
+            1,
+            MEMORY + NAN.replace("ValueError: loss is NaN", "torch.OutOfMemoryError: CUDA out of memory") + IGNORED,
+            OOM,
+        ),
+        (1, NAN + OF_A_THREAD, "UserError"),
+        # What torch names the rank of has ended it: its abort follows, and so do the other ranks' errors.
+        (-6, re.sub("^", "[rank3]: ", NAN, flags=re.MULTILINE)[:-9] + TIMEOUT, "UserError"),
+        (1, NAN + LOST + OF_A_LAUNCHER, "UserError"),
+        (1, NAN + LOST, "NcclNetwork"),
+        (1, COMPILER, "HostOutOfMemory"),
+        (1, ACTOR, OOM),
+        (-6, LINK + TIMEOUT, "NcclNetwork"),
+        (
+            1,
+            "mpirun noticed that process rank 3 with PID 2301 on node n exited on signal 11 (Segmentation fault).\n",
+            SEGV,
+        ),
+        (1, "srun: error: gpu03: task 1: Out Of Memory\n", "HostOutOfMemory"),
     ],
 )
 def test_other_ends(code: int, log: str, expected: str) -> None:
@@ -120,10 +173,31 @@ def test_other_ends(code: int, log: str, expected: str) -> None:
         ("OSError: Can't load tokenizer for '/models/m'.", "DataOrCheckpoint"),
         ("AssertionError: No checkpoint found in /ckpt", "DataOrCheckpoint"),
         ("ValueError: Can't load the dice", "UserError"),
+        ("OSError: You are trying to access a gated repo.", "DataOrCheckpoint"),
+        ("ConnectionError: Couldn't reach 'user/qa' on the Hub (LocalEntryNotFoundError)", "DataOrCheckpoint"),
+        ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='api.wandb.ai', port=443)", "UserError"),
+        ("botocore.exceptions.NoCredentialsError: Unable to locate credentials", "DataOrCheckpoint"),
+        ("OSError: [Errno 121] Remote I/O error: '/mnt/data/shard-0001.bin'", "DataOrCheckpoint"),
+        ("RuntimeError: Parent directory /out/ckpt does not exist.", "DataOrCheckpoint"),
+        ("RuntimeError: Missing key in checkpoint state_dict: model.layers.0.weight.", "DataOrCheckpoint"),
+        ("RuntimeError: Internal: src/sentencepiece_processor.cc(1101) [model_proto->Parse]", "DataOrCheckpoint"),
+        ("RuntimeError: No HIP GPUs are available", "DeviceFault"),
+        ("pynvml.nvml.NVMLError_LibRmVersionMismatch: Driver/library version mismatch", "DeviceFault"),
+        (
+            "ValueError: You cannot create a `DummyOptim` without specifying an optimizer in the config file.",
+            "ConfigRejected",
+        ),
+        ("KeyboardInterrupt", "RankFailed"),
     ],
 )
 def test_other_words(words: str, expected: str) -> None:
     assert cause.finding_of(1, f"{words}\n".encode(), None, False).reason == expected
+
+
+@pytest.mark.parametrize(("code", "expected"), [(-15, 2), (-2, 2), (-1, 2), (130, 2), (129, 2), (-9, 0), (7, 0)])
+def test_a_rank_that_was_asked_to_end_may_follow_from_another(code: int, expected: int) -> None:
+    killed = -code if code < 0 else None
+    assert reasons.weight("RankFailed", "", killed, None if killed else code) == expected
 
 
 def test_a_worker_that_the_kernel_killed_for_the_ranks_memory() -> None:

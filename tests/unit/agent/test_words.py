@@ -193,6 +193,30 @@ def test_the_rank_that_torchrun_found_to_have_failed_first() -> None:
     assert words.rank_of(TRACEBACK) is None
 
 
+def test_the_rank_whose_words_were_found() -> None:
+    assert words.rank_of(OF_TWO_RANKS, "ValueError: loss is NaN") == 3
+    lost = (
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:1234"
+    )
+    assert words.rank_of(OF_TWO_RANKS + TORCHRUN.format(code=1), lost) == 2
+    assert words.rank_of("mpirun noticed that process rank 5 with PID 7 on node n exited on signal 9 (Killed).\n") == 5
+
+
+@pytest.mark.parametrize("name", ["worker-1: ", "(Actor pid=12, ip=10.0.0.7) ", "[1,3]<stderr>:", "0: ", "box  | "])
+def test_the_names_before_lines_that_a_launcher_passes_on(name: str) -> None:
+    passed = "".join(f"{name}{line}\n" for line in f"step 1\n{OF_TWO_RANKS}end".splitlines())
+    assert words.legible(passed.encode()) == f"step 1\n{OF_TWO_RANKS}end\n"
+    assert words.legible(OF_TWO_RANKS.encode()) == OF_TWO_RANKS
+
+
+def test_a_message_that_rich_breaks_is_whole_again() -> None:
+    message = "ZeRORuntimeException: You are using ZeRO-Offload with a client provided"
+    output = RICH.replace("ValueError: loss is NaN", f"{message} \noptimizer.") + "\n[INFO] Killing subprocess 12\n"
+    assert words.last_words(1, output) == f"{message} optimizer."
+    frame = output.partition("\n")[2]  # its head is lost
+    assert words.last_words(1, frame) == f"{message} optimizer."
+
+
 def test_a_log_is_what_a_terminal_would_show_without_colours_and_carets() -> None:
     assert "\x1b" not in words.legible(COLOURED.encode())
     assert words.legible(TRACEBACK.encode()) == TRACEBACK.replace("    ~~~~^^\n", "")
