@@ -134,6 +134,21 @@ FULL: Json = {
                 "resized": True,
                 "sizes": [{"nodes": 1, "dataParallel": 1, "batch": {"train": 1}, "accumulation": 2}],
             },
+            "defaults": {
+                "image": "image",
+                "network": {"profile": "NVLink", "interface": "eth0"},
+                "sharedMemory": "16Gi",
+                "nodeSelector": {"NCCL_DEBUG": "h100"},
+                "tolerations": [
+                    {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 1}
+                ],
+                "priorityClassName": "urgent",
+                "queueName": "team",
+                "failurePolicy": {
+                    name: FAILURE_POLICY[name] for name in FAILURE_POLICY if name not in {"rules", "nodeLoss"}
+                },
+                "paths": ["spec.image"],
+            },
             "deepspeedVersion": "0.19.8",
             "configDigest": "sha256:0",
             "specDigests": {"NCCL_DEBUG": "0"},

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
-from deepspeed_operator.api.markers import Atomic, Cel
+from deepspeed_operator.api.markers import Atomic, Cel, left_open
 from deepspeed_operator.api.reasons import Category
 
 DEFAULT_RESTARTS: Final = 3
@@ -16,7 +16,7 @@ MAX_BACKOFF_SECONDS: Final = 300
 FENCE_SECONDS: Final = 20
 DEFAULT_FORCE_SECONDS: Final = 30
 DEFAULT_REPLACEMENT_SECONDS: Final = 300
-_Count = Annotated[int, Field(ge=0, le=1000)]
+Count = Annotated[int, Field(ge=0, le=1000)]
 
 
 class RuleAction(StrEnum):
@@ -98,24 +98,27 @@ FORCE_AFTER_FENCE = Cel(
 class FailurePolicy(ApiModel):
     """After which failures a run goes on, and how often."""
 
-    max_restarts: _Count | None = Field(
+    max_restarts: Count | None = Field(
         default=None,
         description="How often the ranks start again after failures of the user's program, in a run. Unset: such a "
         "failure ends the run, since it repeats by itself, unless one of the rules says Restart, or the ranks have "
         f"completed a checkpoint since they began, which then holds {DEFAULT_RESTARTS} times. Example: 5",
     )
-    max_infrastructure_restarts: _Count = Field(
+    max_infrastructure_restarts: Count = Field(
         default=20,
+        json_schema_extra=left_open,
         description="How often the ranks start again after failures of nodes, network or cluster, disruptions, and "
         "signals that nobody explains, in 24 hours. Default: 20",
     )
     restart_in_place: bool = Field(
         default=True,
+        json_schema_extra=left_open,
         description="True, the default: where the pods are healthy, the ranks start again in them. False: every "
         "restart is a new attempt with new pods.",
     )
     replacement_deadline_seconds: int = Field(
         default=DEFAULT_REPLACEMENT_SECONDS,
+        json_schema_extra=left_open,
         ge=0,
         le=86_400,
         description="Where one of several pods is lost: how many seconds the others wait, with their GPUs, until the "
@@ -125,6 +128,7 @@ class FailurePolicy(ApiModel):
     )
     warm_interpreters: WarmInterpreters = Field(
         default=WarmInterpreters.OFF,
+        json_schema_extra=left_open,
         description="Auto: each pod keeps a process that has imported what its ranks import, and forks the ranks of a "
         "restart in place from it, which saves them their imports and takes some 1 GiB of memory; where something "
         "speaks against it they start as always, and the log says why. Off, the default: every start is a new "
@@ -138,6 +142,7 @@ class FailurePolicy(ApiModel):
     )
     backoff_seconds: int = Field(
         default=10,
+        json_schema_extra=left_open,
         ge=1,
         le=MAX_BACKOFF_SECONDS,
         description=f"Seconds before a restart that follows another one; each further one waits twice as long, "
@@ -145,6 +150,7 @@ class FailurePolicy(ApiModel):
     )
     avoid_blamed_nodes: bool = Field(
         default=True,
+        json_schema_extra=left_open,
         description="True, the default: later attempts keep off a node that was at fault twice within 24 hours, for as "
         "long. status.attempt.excludedNodes has them.",
     )

@@ -14,6 +14,11 @@ Timestamp = Annotated[str, Field(max_length=64, json_schema_extra={"format": "da
 MOST_FREE_FIELDS = 1_000  # at the top; api/bounds.py bounds what is below
 
 
+def left_open(schema: JsonSchema) -> None:
+    """Keep the API server from writing the default of a field into jobs: a platform team may have another one."""
+    del schema["default"]
+
+
 class SchemaMarker:
     """Adds Kubernetes schema extensions to the JSON schema of the annotated type."""
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from deepspeed_operator.api.base import ApiModel
-from deepspeed_operator.api.markers import Cel, IntOrString
+from deepspeed_operator.api.markers import Cel, IntOrString, left_open
 from deepspeed_operator.api.quantity import QUANTITY_PATTERN
 
 
@@ -35,21 +35,22 @@ class Preflight(StrEnum):
     BANDWIDTH = "Bandwidth"
 
 
+Interface = Annotated[str, Field(min_length=1, max_length=15, pattern=r"^[a-zA-Z0-9][-._a-zA-Z0-9]*$")]
+
+
 class Network(ApiModel):
     """How the ranks reach each other."""
 
     profile: NetworkProfile = Field(
         default=NetworkProfile.AUTO,
+        json_schema_extra=left_open,
         description="The fabric that carries the collectives. Auto, the default: nothing is set, the library "
         "chooses. Every other profile adds what its fabric needs to the pods (variables, resources, capabilities, "
         "volumes, sidecars) and makes a fabric that is missing an error instead of a slow network. What the "
         "template, the image or env already say stays. docs/network.md lists them.",
     )
-    interface: str | None = Field(
+    interface: Interface | None = Field(
         default=None,
-        min_length=1,
-        max_length=15,
-        pattern=r"^[a-zA-Z0-9][-._a-zA-Z0-9]*$",
         description="Name of the interface in the pods over which the ranks find each other, and over which TCP "
         "traffic goes: exactly this one, where the libraries themselves would take eth10 for eth1. Sets "
         "NCCL_SOCKET_IFNAME, or the accelerator's counterpart, and GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME. "
@@ -83,7 +84,7 @@ class Network(ApiModel):
 
 
 REQUIRE_NEEDS_FABRIC = Cel(
-    "!self.require || !(self.profile in ['Auto', 'TCP'])",
+    "!self.require || (has(self.profile) && !(self.profile in ['Auto', 'TCP']))",
     "spec.network.require: profiles Auto and TCP accept whatever is used; write your fabric's profile, or remove it",
 )
 MINIMUM_NEEDS_PREFLIGHT = Cel(

@@ -12,6 +12,7 @@ from deepspeed_operator.api.checkpoint import CheckpointStatus
 from deepspeed_operator.api.elastic import RunElastic
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.failure_policy import FailurePolicy
+from deepspeed_operator.api.fleet import RunDefaults
 from deepspeed_operator.api.goodput import Goodput
 from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
 from deepspeed_operator.api.plan_status import PlanStatus
@@ -152,6 +153,11 @@ class Run(ApiModel):
     )
     failure_policy: FailurePolicy | None = Field(
         default=None, description="spec.failurePolicy of the run, also while spec is that of another one."
+    )
+    defaults: RunDefaults | None = Field(
+        default=None,
+        description="What the run has of the platform team's defaults, as they were when it was accepted: the chart's "
+        "fleet.defaults and fleet.namespaces. docs/fleet.md. Absent: nothing.",
     )
     deepspeed_version: str | None = Field(
         default=None, max_length=64, description="DeepSpeed version found in the image, else the declared one."

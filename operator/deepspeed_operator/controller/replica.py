@@ -70,6 +70,7 @@ class Replica:
             worker_accelerator=settings.worker_accelerator,
             default_accelerator=settings.default_accelerator,
             reads_nodes=settings.reads_nodes,
+            fleet=settings.fleet,
         )
         policy = jobs_policy(settings.namespace, settings.jobs_ingress) if settings.isolates_jobs else None
         isolation = Isolation(self.client, policy)

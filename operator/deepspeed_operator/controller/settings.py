@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
+from pydantic import ValidationError
+
+from deepspeed_operator.api.fleet import NO_FLEET, Fleet
 from deepspeed_operator.api.names import JOBS_POLICY, OPERATOR
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.accelerators import ACCELERATORS, CPU, NVIDIA_GPU, known_accelerator
@@ -55,6 +58,7 @@ class Settings:
     state_directory: Path | None = None  # None: what ends a process is not remembered by the next
     isolates_jobs: bool = True
     jobs_ingress: tuple[Json, ...] = ()  # further rules of that NetworkPolicy
+    fleet: Fleet = NO_FLEET
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
     http_port: int = 8080
     loss_metric: bool = False
@@ -91,6 +95,7 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         state_directory=Path(given.state_directory) if given.state_directory else None,
         isolates_jobs=given.isolate_jobs,
         jobs_ingress=given.jobs_ingress,
+        fleet=given.fleet,
         http_host=given.http_host,
         http_port=given.http_port,
         loss_metric=given.loss_metric,
@@ -122,6 +127,17 @@ def _rules(text: str) -> tuple[Json, ...]:
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in cast("list[Any]", rules)):
         raise argparse.ArgumentTypeError(f"{text!r} is no JSON list of objects")
     return tuple(cast("list[Json]", rules))
+
+
+def _fleet(text: str) -> Fleet:
+    """Parse what is set for jobs, as the chart's value fleet has it; nothing but what the models know."""
+    try:
+        return Fleet.model_validate_json(text, strict=True, extra="forbid")
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in ('fleet', *each['loc']))}: {each['msg']}" for each in error.errors()
+        )
+        raise argparse.ArgumentTypeError(wrong) from None
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -159,6 +175,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("worker-accelerator", own.worker_accelerator, f"{silent} run in the worker image", _accelerator)
     add("default-accelerator", own.default_accelerator, f"{silent} have their own image", _accelerator)
     add("jobs-ingress", "[]", f"JSON list of further ingress rules of the NetworkPolicy {JOBS_POLICY}", _rules)
+    add("fleet", "{}", "JSON of the chart's value fleet: what the jobs of an install or a namespace get", _fleet)
     add("state-directory", "", "directory that a restart keeps: it tells there which job was worked on as it ended")
     add("http-host", own.http_host, "address of /healthz, /readyz and /metrics")
     add("http-port", str(own.http_port), "port of /healthz, /readyz and /metrics", _port)

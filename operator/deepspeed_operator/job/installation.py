@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from deepspeed_operator.api.fleet import NO_FLEET, Fleet
 from deepspeed_operator.job.accelerators import CPU, NVIDIA_GPU
 
 # Bytes of a ConfigMap that the agent may take.
@@ -16,6 +17,7 @@ class Installation:
     The accelerators, a resource or CPU, are those of jobs whose template names none: `worker_accelerator` of jobs in
     the worker image, `default_accelerator` of jobs with an image of their own.
     `reads_nodes`: whether the operator may read the labels of nodes.
+    `fleet`: what the platform team has set for jobs.
     """
 
     agent: str
@@ -24,3 +26,4 @@ class Installation:
     worker_accelerator: str = CPU
     default_accelerator: str = NVIDIA_GPU
     reads_nodes: bool = False
+    fleet: Fleet = NO_FLEET

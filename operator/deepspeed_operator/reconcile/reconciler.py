@@ -44,29 +44,38 @@ def _decide(observed: Observed, installation: Installation) -> Outcome:
     restored = restored_run(observed)
     if restored is not None:
         return keep_restored(observed, restored)
+    wanted = partial(observed.with_defaults, installation.fleet.defaults_of(job.metadata.namespace))
     if status.run is None:
-        begun = begin_run(observed, installation)
-        return begun if isinstance(begun, Outcome) else refused(observed, begun)
-    return with_end_marked(observed, report_grace(observed, _about_run(observed, installation)))
+        first = wanted()
+        begun = begin_run(first, installation)
+        return begun if isinstance(begun, Outcome) else refused(first, begun)
+    accepted = observed.with_defaults(status.run.defaults)
+    next_run = wanted() if observed.asks_for_another_run else None
+    return with_end_marked(accepted, report_grace(accepted, _about_run(accepted, next_run, installation)))
 
 
-def _about_run(observed: Observed, installation: Installation) -> Outcome:
-    """Decide about a job with a run that was accepted."""
+def _about_run(observed: Observed, next_run: Observed | None, installation: Installation) -> Outcome:
+    """Decide about a job with a run that was accepted.
+
+    `next_run`: the job as the other run that spec asks for; None: it asks for none.
+    """
     job, number, nodes = observed.job, observed.attempt.number, observed.run.world.nodes
     name, uid, keeps = job.metadata.name, job.metadata.uid, failed_before(job.status)
     replacements = {index: each.number for index, each in observed.attempt.latest_replacements.items()}
     gang = Gang.of(
         observed.pods, job=name, uid=uid, attempt=number, nodes=nodes, keeps=keeps, replacements=replacements
     )
-    return (_judge_next if observed.asks_for_another_run else _advance)(observed, gang, installation)
+    if next_run is None:
+        return _advance(observed, gang, installation)
+    return _judge_next(observed, next_run, gang, installation)
 
 
-def _judge_next(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
+def _judge_next(observed: Observed, next_run: Observed, gang: Gang, installation: Installation) -> Outcome:
     """Decide about the accepted run, then judge the run that spec asks for, and let it take that one's place.
 
     A refused one changes nothing of it, whatever it costs to judge.
     """
-    status, judge_wanted_run = observed.job.status, partial(begin_run, observed, installation)
+    status, judge_wanted_run = observed.job.status, partial(begin_run, next_run, installation)
     with together_with(judge_wanted_run):
         accepted_run = _advance(observed, gang, installation)
     with meanwhile(accepted_run):
@@ -75,8 +84,8 @@ def _judge_next(observed: Observed, gang: Gang, installation: Installation) -> O
         return beside_refusal(observed, accepted_run, begun.verdict, begun.retry_at)
     if begun.status == status:  # it waits to be judged
         return accepted_run.no_later_than(begun.check_at)
-    phase, next_run = observed.attempt.phase, accepted_run.status.run
-    ended_just_now = next_run is not None and next_run.completion_time != observed.run.completion_time
+    phase, run = observed.attempt.phase, accepted_run.status.run
+    ended_just_now = run is not None and run.completion_time != observed.run.completion_time
     after = accepted_run.status.attempt
     failed_just_now = after is not None and after.phase is Phase.BACKING_OFF and phase is not Phase.BACKING_OFF
     told_to_end = phase in {Phase.STOPPING, Phase.EVICTING, Phase.SUSPENDED}

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from deepspeed_operator.api.attempt_status import AttemptStatus
+from deepspeed_operator.api.fleet import Fleet
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import ANNOTATION_ENDED_RUN, pod_name
 from deepspeed_operator.api.reasons import Reason
@@ -120,6 +121,11 @@ class Simulation:
     queue_refuses: str | None = None  # writes alone, such as by a webhook that is away
     of_queue: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict[tuple[str, str], dict[str, Any]])
     set_aside: SetAside | None = None  # what comes of judging the job
+    fleet: Fleet = field(default_factory=Fleet)
+
+    @property
+    def installation(self) -> Installation:
+        return replace(INSTALLATION, reads_nodes=self.nodes is not None, fleet=self.fleet)
 
     def outcome(self) -> Outcome:
         return self._reconcile(self.job)
@@ -130,7 +136,7 @@ class Simulation:
         view = workload_view(found) if found is not None and self.queue_problem is None else None
         view = view if view is None or view.job == job.metadata.name else None  # the watch tells each job of its own
         pods, watched = tuple(self.pods.values()), self.watched and self.queue_problem is None
-        return reconcile(Observed(job, pods, self.facts, self.now, view, watched), self._installation())
+        return reconcile(Observed(job, pods, self.facts, self.now, view, watched), self.installation)
 
     def step(self) -> Outcome:
         outcome = self.outcome()
@@ -174,7 +180,7 @@ class Simulation:
 
     def edit(self, **spec: Any) -> None:
         """Change the spec as a user does; the generation grows."""
-        changed = {**self.job.spec.model_dump(by_alias=True, exclude_none=True), **spec}
+        changed = {**self.job.spec.model_dump(by_alias=True, exclude_unset=True), **spec}
         metadata = self.job.metadata.model_copy(update={"generation": self.job.metadata.generation + 1})
         self.job = self.job.model_copy(
             update={"spec": type(self.job.spec).model_validate(changed), "metadata": metadata}
@@ -242,7 +248,7 @@ class Simulation:
                 self.facts = replace(self.facts, gpus=FoundGpus(request, request.kinds(self.nodes or ()), self.now))
             case JudgeRun(observed, digest):
                 self.judgements += 1
-                answer = self.set_aside or judge_run(observed, self._installation(), self._foresee)
+                answer = self.set_aside or judge_run(observed, self.installation, self._foresee)
                 self.facts = replace(self.facts, judged=JudgedRun(digest, answer))
             case DryRunPod(_, digest):
                 self.tried.append(question)
@@ -368,9 +374,6 @@ class Simulation:
                 del self.workloads[name]
                 self.writes.append(f"delete Workload/{name}")
         self._answer(ReadWorkload(name, self.now))
-
-    def _installation(self) -> Installation:
-        return replace(INSTALLATION, reads_nodes=self.nodes is not None)
 
     def _foresee(self, asked: ForeseePlan) -> Foreseen:
         self.foresights += 1

@@ -10,10 +10,12 @@ from deepspeed_operator.api.attempt_status import AttemptStatus
 from deepspeed_operator.api.bounds import LARGEST
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.failure_policy import FailurePolicy
+from deepspeed_operator.api.fleet import JobDefaults, RunDefaults
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Run
 from deepspeed_operator.api.transport import Transport
+from deepspeed_operator.job.fleet_defaults import with_defaults
 from deepspeed_operator.reconcile.observe.checkpoints import CheckpointReport
 from deepspeed_operator.reconcile.observe.half_gang import HalfGang
 from deepspeed_operator.reconcile.observe.messages import AgentMessage
@@ -237,7 +239,7 @@ class Observed:
     """One job, the pods that carry its name (of any uid and attempt), and the answers so far.
 
     `workload` is the one that the job's status names, as a watch tells; None where none does. `watches_workloads`:
-    whether it would tell of one.
+    whether it would tell of one. `defaults`: what of the job's spec is not its author's; None: nothing.
     """
 
     job: DeepSpeedJob
@@ -246,6 +248,14 @@ class Observed:
     now: datetime
     workload: WorkloadView | None = None
     watches_workloads: bool = False
+    defaults: RunDefaults | None = None
+
+    def with_defaults(self, defaults: JobDefaults | None) -> "Observed":
+        """Return the same with a job that has these defaults where it says nothing."""
+        if defaults is None:
+            return self
+        job, added = with_defaults(self.job, defaults)
+        return replace(self, job=job, defaults=added)
 
     @property
     def asks_for_another_run(self) -> bool:

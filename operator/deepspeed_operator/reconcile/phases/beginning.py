@@ -164,6 +164,7 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
         id=spec.run_id,
         start_time=now,
         failure_policy=spec.failure_policy,
+        defaults=observed.defaults,
         active_deadline_seconds=spec.lifecycle.active_deadline_seconds if spec.lifecycle is not None else None,
         world=judged.world,
         batch=judged.batch,

@@ -1,0 +1,136 @@
+"""A job under a platform team's defaults, which change while it lives."""
+
+from typing import Any
+
+from deepspeed_operator.api.fleet import Fleet
+from deepspeed_operator.api.status import State
+from tests.unit.reconcile.simulation import Simulation, job
+
+GPU = {"key": "nvidia.com/gpu", "operator": "Exists"}
+
+
+def fleet(**defaults: Any) -> Fleet:
+    return Fleet.model_validate({"namespaces": {"ml": {"defaults": defaults}}})
+
+
+BEFORE = fleet(image="worker:2", nodeSelector={"pool": "old"}, tolerations=[GPU], failurePolicy={"maxRestarts": 7})
+AFTER = fleet(image="worker:3", nodeSelector={"pool": "new"}, sharedMemory="1Gi", failurePolicy={"maxRestarts": 1})
+
+
+def looks(simulation: Simulation) -> list[tuple[str, str]]:
+    """Return image and pool of each pod of the current attempt."""
+    pods = [each["spec"] for each in simulation.created if each["metadata"]["name"] in simulation.pods]
+    return [(pod["containers"][0]["image"], pod["nodeSelector"]["pool"]) for pod in pods]
+
+
+def test_defaults_reach_the_pods_and_status_names_them() -> None:
+    spec = job(template={"spec": {"tolerations": [{"key": "mine"}]}})
+    simulation = Simulation(spec, fleet=BEFORE).train()
+    assert simulation.job.spec == spec.spec
+    assert looks(simulation) == [("worker:2", "old")] * 2
+    assert simulation.created[0]["spec"]["tolerations"][:2] == [{"key": "mine"}, GPU]
+    run = simulation.run
+    assert run.failure_policy is not None
+    assert run.failure_policy.max_restarts == 7
+    assert run.defaults is not None
+    assert run.defaults.paths == [
+        "spec.image",
+        "spec.template.spec.nodeSelector",
+        "spec.template.spec.tolerations",
+        "spec.failurePolicy.maxRestarts",
+    ]
+
+
+def test_a_job_of_another_namespace_has_none() -> None:
+    others = Fleet(namespaces={"other": BEFORE.namespaces["ml"]})
+    simulation = Simulation(job(), fleet=others).train()
+    assert simulation.run.defaults is None
+    assert simulation.created[0]["spec"]["containers"][0]["image"] == "worker:1"
+
+
+def test_a_change_does_not_disturb_a_running_job() -> None:
+    simulation = Simulation(job(), fleet=BEFORE).train()
+    writes, findings = len(simulation.writes), simulation.job.status.findings
+    for now in (AFTER, Fleet()):
+        simulation.fleet = now
+        simulation.wait(60)
+        simulation.settle()
+    assert len(simulation.writes) == writes
+    assert simulation.job.status.findings == findings
+
+
+def test_a_run_keeps_its_defaults_when_it_is_suspended_and_resumed() -> None:
+    simulation = Simulation(job(), fleet=BEFORE).train()
+    before = simulation.run.defaults
+    simulation.fleet = AFTER
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    assert simulation.job.status.state is State.SUSPENDED
+    simulation.edit(suspend=False)
+    simulation.train()
+    assert simulation.attempt.number == 2
+    assert looks(simulation) == [("worker:2", "old")] * 2
+    assert simulation.run.defaults == before
+
+
+def test_a_run_keeps_its_defaults_in_a_new_attempt_after_a_failure() -> None:
+    simulation = Simulation(job(failurePolicy={}), fleet=BEFORE).train()
+    simulation.fleet = AFTER
+    simulation.change(0, deleted_at=simulation.now)
+    simulation.remove("pretrain-1-0")
+    simulation.settle()
+    for _ in range(40):
+        simulation.wait(10)
+        simulation.settle()
+        simulation.remove()
+    assert simulation.attempt.number == 2
+    assert looks(simulation) == [("worker:2", "old")] * 2
+
+
+def test_the_next_run_takes_the_new_ones() -> None:
+    simulation = Simulation(job(), fleet=BEFORE).train()
+    simulation.fleet = AFTER
+    simulation.edit(runId="second")
+    simulation.settle()
+    simulation.remove()
+    simulation.train()
+    assert simulation.run.id == "second"
+    assert looks(simulation) == [("worker:3", "new")] * 2
+    assert simulation.run.defaults is not None
+    assert simulation.run.defaults.shared_memory == "1Gi"
+
+
+def test_a_finished_job_stays_as_it_is() -> None:
+    simulation = Simulation(job(), fleet=BEFORE).train()
+    simulation.end(0)
+    simulation.end(1)
+    simulation.settle()
+    assert simulation.job.status.state is State.COMPLETE
+    status, writes = simulation.job.status, len(simulation.writes)
+    simulation.fleet = AFTER
+    simulation.wait(60)
+    simulation.settle()
+    assert (simulation.job.status, len(simulation.writes)) == (status, writes)
+
+
+def test_a_job_that_is_refused_is_judged_by_the_new_ones() -> None:
+    """The operator that has new ones is a new process, which remembers no judgement."""
+    simulation = Simulation(job(template={"spec": {"hostname": "a"}}), fleet=BEFORE)
+    simulation.settle()
+    assert simulation.job.status.state is State.INVALID
+    simulation.fleet = AFTER
+    simulation.edit(template=None)
+    simulation.train()
+    assert looks(simulation) == [("worker:3", "new")] * 2
+
+
+def test_a_queue_by_default_is_the_runs_queue() -> None:
+    simulation = Simulation(job(), fleet=fleet(queueName="team-a"))
+    simulation.settle()
+    assert simulation.job.status.queue is not None
+    assert simulation.job.status.queue.name == "team-a"
+    assert simulation.job.status.state is State.QUEUED
+    (workload,) = simulation.workloads.values()
+    assert workload["spec"]["queueName"] == "team-a"
