@@ -26,6 +26,7 @@ FULL: dict[str, Any] = {
     "worker": {"image": "registry.example.com/team/worker:1", "deepspeedVersion": "0.19.8"},
     "fleet": {
         "defaults": {"network": {"profile": "InfiniBand"}, "tolerations": [{"key": "gpu", "tolerationSeconds": 60}]},
+        "limits": {"maxNodes": 16, "networkProfiles": ["InfiniBand"]},
         "namespaces": {"team-a": {"defaults": {"queueName": "team-a", "failurePolicy": {"maxRestarts": 3}}}},
     },
     "replicas": 2,
@@ -145,6 +146,7 @@ def test_crd_is_the_generated_one(helm: Path, crds: dict[str, bool], annotations
         ({**DEFAULT, "networkPolicy": {"jobsIngress": ["any"]}}, "/networkPolicy/jobsIngress/0"),
         ({**DEFAULT, "admissionPolicy": {"hostAccess": "Never"}}, "/admissionPolicy/hostAccess"),
         ({**DEFAULT, "fleet": {"defaults": {"network": {"profil": "TCP"}}}}, "/fleet/defaults/network"),
+        ({**DEFAULT, "fleet": {"limits": {"maxNodes": "16"}}}, "/fleet/limits/maxNodes"),
         ({**DEFAULT, "fleet": {"namespaces": {"Team": {}}}}, "invalid propertyName 'Team'"),
         ({**DEFAULT, "defaultAccelerator": "google.com/tpu"}, "/defaultAccelerator"),
         ({**DEFAULT, "watchNamespaces": ["ops"]}, "the operator's own namespace serves no jobs"),

@@ -141,6 +141,7 @@ class Code(StrEnum):
     PLAIN_SIDECAR = "plain-sidecar"
     DNS_POLICY = "dns-policy"
     WORKING_DIRECTORY = "working-directory"
+    EXCEEDS_LIMIT = "exceeds-limit"
     SHARED_MEMORY_TWICE = "shared-memory-twice"
     SHARED_MEMORY_SIZE = "shared-memory-size"
     LAUNCHER_PER_RANK = "launcher-per-rank"

@@ -139,6 +139,7 @@ MEANINGS: Final[dict[str, dict[Code, str]]] = {
         Code.PLAIN_SIDECAR: "A container that keeps its pod, and so its GPUs, after the trainer has ended.",
         Code.DNS_POLICY: "A DNS policy with which the names of the hostfile do not resolve.",
         Code.WORKING_DIRECTORY: "A working directory that `spec.training.files` replaces.",
+        Code.EXCEEDS_LIMIT: "More, or something else, than the platform team allows ([limits](fleet.md#limits)).",
         Code.SHARED_MEMORY_TWICE: "`spec.sharedMemory` beside a volume of the template at /dev/shm.",
         Code.SHARED_MEMORY_SIZE: "Less /dev/shm than NCCL asks for.",
         Code.LAUNCHER_PER_RANK: "A command that starts ranks itself would run once a rank.",

@@ -1,8 +1,9 @@
-"""What a platform team sets once for the jobs of an install, or of one namespace: what a job that says nothing gets."""
+"""What a platform team sets once for the jobs of an install, or of a namespace: their defaults and their limits."""
 
 from typing import Annotated, Final
 
 from pydantic import Field
+from pydantic.alias_generators import to_camel
 
 from deepspeed_operator.api.base import ApiModel
 from deepspeed_operator.api.failure_policy import MAX_BACKOFF_SECONDS, Count, WarmInterpreters
@@ -10,7 +11,7 @@ from deepspeed_operator.api.markers import Atomic
 from deepspeed_operator.api.network import Interface, NetworkProfile
 from deepspeed_operator.api.quantity import QUANTITY_PATTERN
 from deepspeed_operator.api.queueing import MAX_ASSIGNED, Name, Toleration
-from deepspeed_operator.api.untyped import Json, list_at, object_at
+from deepspeed_operator.api.untyped import Json, list_at, object_at, present
 
 _MAX_PATHS = 32
 
@@ -77,10 +78,20 @@ class RunDefaults(JobDefaults):
     )
 
 
+class JobLimits(ApiModel):
+    """What a job may not exceed."""
+
+    max_nodes: int | None = Field(default=None, ge=1, le=10_000)
+    network_profiles: list[NetworkProfile] | None = None  # beside Auto, which asks for nothing
+    image_prefixes: list[Annotated[str, Field(min_length=1, max_length=1024)]] | None = None
+    priority_classes: list[Name] | None = None  # of Kubernetes and of Kueue
+
+
 class FleetRules(ApiModel):
     """What holds for the jobs of an install, or of a namespace."""
 
     defaults: JobDefaults = JobDefaults()
+    limits: JobLimits = JobLimits()
 
 
 class Fleet(FleetRules):
@@ -94,6 +105,17 @@ class Fleet(FleetRules):
         """Return what jobs of this namespace get."""
         named = self.namespaces.get(namespace)
         return named.defaults.over(self.defaults) if named is not None else self.defaults
+
+    def limits_of(self, namespace: str) -> JobLimits:
+        """Return what jobs of this namespace may not exceed: each limit is the namespace's, else the install's."""
+        named = self.namespaces.get(namespace)
+        return self.limits.model_copy(update=present(dict(named.limits))) if named is not None else self.limits
+
+    def setting(self, namespace: str, limit: str) -> str:
+        """Return the chart's value in which a limit of this namespace is set; `limit` is a field of JobLimits."""
+        named = self.namespaces.get(namespace)
+        own = named is not None and getattr(named.limits, limit) is not None
+        return f"{f'fleet.namespaces.{namespace}' if own else 'fleet'}.limits.{to_camel(limit)}"
 
 
 NO_FLEET: Final = Fleet()

@@ -42,6 +42,12 @@ _ACCEPTED: Final = {
         "`admission: Always` only the condition `MemoryFit` says so.",
         "`dsjob plan` shows what needs less; or correct spec.model and spec.gpuMemory.",
     ),
+    Reason.LIMIT_EXCEEDED: Entry(
+        Category.USER,
+        "The job exceeds what the platform team allows jobs, or those of its namespace ([limits](fleet.md#limits)). "
+        "The message has the path, the limit and the chart's value in which it is set.",
+        "Write what is allowed, or ask the platform team.",
+    ),
     Reason.TEMPLATE_REJECTED: Entry(
         Category.USER,
         "The API server refuses pods made from `template`, because of a misspelt field for example. The message has "

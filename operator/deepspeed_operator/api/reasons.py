@@ -23,6 +23,7 @@ class Reason(StrEnum):
     CONFIG_NOT_FOUND = "ConfigNotFound"
     FILES_NOT_FOUND = "FilesNotFound"
     DOES_NOT_FIT = "DoesNotFit"
+    LIMIT_EXCEEDED = "LimitExceeded"
     TEMPLATE_REJECTED = "TemplateRejected"
     QUARANTINED = "Quarantined"
     NAME_CONFLICT = "NameConflict"

@@ -17,6 +17,7 @@ from deepspeed_operator.api.fleet import NO_FLEET, Fleet
 from deepspeed_operator.api.names import JOBS_POLICY, OPERATOR
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.accelerators import ACCELERATORS, CPU, NVIDIA_GPU, known_accelerator
+from deepspeed_operator.lint.fleet_limits import contradictions
 
 LogFormat = Literal["json", "plain"]
 
@@ -132,12 +133,15 @@ def _rules(text: str) -> tuple[Json, ...]:
 def _fleet(text: str) -> Fleet:
     """Parse what is set for jobs, as the chart's value fleet has it; nothing but what the models know."""
     try:
-        return Fleet.model_validate_json(text, strict=True, extra="forbid")
+        fleet = Fleet.model_validate_json(text, strict=True, extra="forbid")
     except ValidationError as error:
         wrong = "; ".join(
             f"{'.'.join(str(part) for part in ('fleet', *each['loc']))}: {each['msg']}" for each in error.errors()
         )
         raise argparse.ArgumentTypeError(wrong) from None
+    if against := dict.fromkeys(contradictions(fleet)):
+        raise argparse.ArgumentTypeError("; ".join(against))
+    return fleet
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -175,7 +179,12 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("worker-accelerator", own.worker_accelerator, f"{silent} run in the worker image", _accelerator)
     add("default-accelerator", own.default_accelerator, f"{silent} have their own image", _accelerator)
     add("jobs-ingress", "[]", f"JSON list of further ingress rules of the NetworkPolicy {JOBS_POLICY}", _rules)
-    add("fleet", "{}", "JSON of the chart's value fleet: what the jobs of an install or a namespace get", _fleet)
+    add(
+        "fleet",
+        "{}",
+        "JSON of the chart's value fleet: what the jobs of an install or a namespace get, and may",
+        _fleet,
+    )
     add("state-directory", "", "directory that a restart keeps: it tells there which job was worked on as it ended")
     add("http-host", own.http_host, "address of /healthz, /readyz and /metrics")
     add("http-port", str(own.http_port), "port of /healthz, /readyz and /metrics", _port)

@@ -7,13 +7,16 @@ from typing import Any
 
 import yaml
 
-from deepspeed_operator.api.fleet import FailurePolicyDefaults, JobDefaults, NetworkDefaults
+from deepspeed_operator.api.fleet import FailurePolicyDefaults, JobDefaults, JobLimits, NetworkDefaults
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.settings import settings_from
 from deepspeed_operator.job.fleet_defaults import with_defaults
+from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.lint.fleet_limits import limit_findings
 
 PAGE = (Path(__file__).parents[3] / "docs/fleet.md").read_text()
-(EXAMPLE,) = re.findall(r"^```yaml\n(fleet:\n.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+DEFAULTS = PAGE.partition("## Limits")[0]
+EXAMPLE, LIMITS = re.findall(r"^```yaml\n(fleet:\n.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def job(**spec: Any) -> DeepSpeedJob:
@@ -46,8 +49,21 @@ def test_its_paths_are_what_such_a_job_shows() -> None:
 
 
 def test_it_lists_every_default() -> None:
-    listed = {each.partition(".")[0] for each in re.findall(r"^\| `([\w.]+)` \| `spec", PAGE, re.MULTILINE)}
+    listed = {each.partition(".")[0] for each in re.findall(r"^\| `([\w.]+)` \| `spec", DEFAULTS, re.MULTILINE)}
     models = (JobDefaults, NetworkDefaults, FailurePolicyDefaults)
     names, network, _ = ({each.alias for each in model.model_fields.values()} for model in models)
     assert listed == names
-    assert {each.partition(".")[2] for each in re.findall(r"`(network\.\w+)` \| `spec", PAGE)} == network
+    assert {each.partition(".")[2] for each in re.findall(r"`(network\.\w+)` \| `spec", DEFAULTS)} == network
+
+
+def test_a_job_beyond_its_limits_is_told_as_it_shows() -> None:
+    fleet = settings_from(["--fleet", json.dumps(yaml.safe_load(LIMITS)["fleet"])], {}).fleet
+    metadata = {"name": "pretrain", "namespace": "team-a"}
+    large = DeepSpeedJob.model_validate({"metadata": metadata, "spec": {"nodes": 128, "training": {"script": "a.py"}}})
+    (found,) = limit_findings(large, Installation("", fleet=fleet))
+    assert f"1 error, nothing was created: {found}\n" in PAGE
+
+
+def test_it_lists_every_limit() -> None:
+    listed = set(re.findall(r"^\| `(\w+)` \| [^|]*\|$", PAGE.partition("## Limits")[2], re.MULTILINE))
+    assert listed == {each.alias for each in JobLimits.model_fields.values()}

@@ -34,6 +34,17 @@ def test_a_fleet_is_read_from_its_variable() -> None:
         ('{"defaults": {"failurePolicy": {"maxRestarts": "3"}}}', "maxRestarts: Input should be a valid integer"),
         ('{"defaults": {"sharedMemory": "16 GB"}}', "fleet.defaults.sharedMemory: String should match"),
         ('{"defaults": {"tolerations": [{"keys": "a"}]}}', "fleet.defaults.tolerations.0.keys: Extra inputs"),
+        ('{"limits": {"maxNodes": 0}}', "fleet.limits.maxNodes: Input should be greater than or equal to 1"),
+        ('{"limits": {"networkProfiles": ["TCP", "any"]}}', "fleet.limits.networkProfiles.1: Input should be 'Auto', "),
+        (
+            '{"defaults": {"image": "a/b:1"}, "namespaces": {"team": {"limits": {"imagePrefixes": ["b/"]}}}}',
+            'spec.image of jobs that do not say it in namespace team is "a/b:1", and the platform team allows images '
+            "of b/ (fleet.namespaces.team.limits.imagePrefixes of the operator's chart).",
+        ),
+        (
+            '{"defaults": {"network": {"profile": "RoCE"}}, "limits": {"networkProfiles": ["TCP"]}}',
+            "spec.network.profile of jobs that do not say it by default is RoCE",
+        ),
         ('{"namespaces": {"Team A": {}}}', "fleet.namespaces.Team A.[key]: String should match"),
     ],
 )

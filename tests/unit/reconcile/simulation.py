@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from deepspeed_operator.api.attempt_status import AttemptStatus
-from deepspeed_operator.api.fleet import Fleet
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.names import ANNOTATION_ENDED_RUN, pod_name
 from deepspeed_operator.api.reasons import Reason
@@ -70,7 +69,6 @@ from tests.unit.reconcile.processes import sent
 
 INSTALLATION = Installation("UEsFBg==", "worker:1", "0.19.8", worker_accelerator=NVIDIA_GPU)
 GRACE = timedelta(seconds=30)
-
 CONFIG = {"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2}
 
 
@@ -121,22 +119,19 @@ class Simulation:
     queue_refuses: str | None = None  # writes alone, such as by a webhook that is away
     of_queue: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict[tuple[str, str], dict[str, Any]])
     set_aside: SetAside | None = None  # what comes of judging the job
-    fleet: Fleet = field(default_factory=Fleet)
-
-    @property
-    def installation(self) -> Installation:
-        return replace(INSTALLATION, reads_nodes=self.nodes is not None, fleet=self.fleet)
+    installation: Installation = INSTALLATION
 
     def outcome(self) -> Outcome:
         return self._reconcile(self.job)
 
     def _reconcile(self, job: DeepSpeedJob) -> Outcome:
+        installation = replace(self.installation, reads_nodes=self.nodes is not None)
         queue = job.status.queue
         found = self.workloads.get(queue.held_workload or "") if self.watched and queue is not None else None
         view = workload_view(found) if found is not None and self.queue_problem is None else None
         view = view if view is None or view.job == job.metadata.name else None  # the watch tells each job of its own
         pods, watched = tuple(self.pods.values()), self.watched and self.queue_problem is None
-        return reconcile(Observed(job, pods, self.facts, self.now, view, watched), self.installation)
+        return reconcile(Observed(job, pods, self.facts, self.now, view, watched), installation)
 
     def step(self) -> Outcome:
         outcome = self.outcome()
@@ -248,7 +243,8 @@ class Simulation:
                 self.facts = replace(self.facts, gpus=FoundGpus(request, request.kinds(self.nodes or ()), self.now))
             case JudgeRun(observed, digest):
                 self.judgements += 1
-                answer = self.set_aside or judge_run(observed, self.installation, self._foresee)
+                installation = replace(self.installation, reads_nodes=self.nodes is not None)
+                answer = self.set_aside or judge_run(observed, installation, self._foresee)
                 self.facts = replace(self.facts, judged=JudgedRun(digest, answer))
             case DryRunPod(_, digest):
                 self.tried.append(question)

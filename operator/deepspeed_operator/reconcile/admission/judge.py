@@ -19,6 +19,7 @@ from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.world import declared_parallelism, world_of
 from deepspeed_operator.lint.checkpoint_volume import checkpoint_volume_findings
 from deepspeed_operator.lint.delivery_size import delivery_findings
+from deepspeed_operator.lint.fleet_limits import limit_findings
 from deepspeed_operator.lint.launchers import launcher_findings
 from deepspeed_operator.lint.network.findings import network_findings
 from deepspeed_operator.lint.restart_rules import restart_rule_findings
@@ -69,6 +70,8 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
     others += checkpoint_volume_findings(spec)
     others += network_findings(spec, library_of(accelerator))
     others += filter(None, [absent])
+    limits = [*limit_findings(observed.job, installation)]
+    others += limits
     if isinstance(source, Unusable):
         return _judgement(world, None, None, (*source.findings, *others), source.reason, accelerator=accelerator)
     path = "spec.dsConfig" if spec.ds_config is not None else "spec.dsConfigFrom"
@@ -81,7 +84,8 @@ def judge(observed: Observed, installation: Installation, *, accelerator: str | 
     judged = _judged(source, context, path)
     world = world.model_copy(update={"data_parallel": judged.data_parallel or world.data_parallel})
     form = format_findings(source.text, path, framework=framework) if source is not None else []
-    reason = Reason.INVALID_CONFIG if judged.errors else Reason.FILES_NOT_FOUND if absent else Reason.INVALID_SPEC
+    of_spec = Reason.LIMIT_EXCEEDED if limits else Reason.INVALID_SPEC
+    reason = Reason.INVALID_CONFIG if judged.errors else Reason.FILES_NOT_FOUND if absent else of_spec
     text = source.text if source is not None else None
     run = observed.job.status.run
     before = run.deepspeed_version if run is not None else None

@@ -10,7 +10,9 @@ from deepspeed_operator.api.reasons import Category, Reason
 from deepspeed_operator.api.status import AcceleratorSource, Failure, Level
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.ports import ports
+from deepspeed_operator.job.template import TEMPLATE
 from deepspeed_operator.job.world import world_of
+from deepspeed_operator.lint.fleet_limits import limit_findings
 from deepspeed_operator.lint.template_rules import template_findings
 from deepspeed_operator.reconcile.actions import (
     Action,
@@ -28,7 +30,7 @@ from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView, moment
 from deepspeed_operator.reconcile.observe.unanswered import Unanswered
 from deepspeed_operator.reconcile.phases.half_placed import half_placed, holding
-from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run
+from deepspeed_operator.reconcile.report.spec_changes import is_of_another_run, template_changed
 from deepspeed_operator.reconcile.report.verdict import sentence
 from deepspeed_operator.render.attempt import Attempt
 from deepspeed_operator.render.content import conversion_seconds
@@ -107,6 +109,9 @@ def made_wrong(observed: Observed, installation: Installation) -> Obstacle | Non
     spec, world = observed.job.spec, observed.run.world
     errors = [f"{each}" for each in observed.job.excess]
     errors += [f"{each}" for each in template_findings(spec, installation) if each.level is Level.ERROR]
+    exceeded = [f"{each}" for each in limit_findings(observed.job, installation) if each.path.startswith(TEMPLATE)]
+    if exceeded and template_changed(observed):  # else the run was accepted with it
+        errors += exceeded
     slots = world_of(spec).slots_per_node
     if slots != world.slots_per_node:
         errors.append(f"it has {slots} accelerators for the run's {world.slots_per_node} ranks per pod")

@@ -62,6 +62,11 @@ def is_of_another_run(observed: Observed) -> bool:
     return observed.asks_for_another_run and bool(_changed_fields(observed))
 
 
+def template_changed(observed: Observed) -> bool:
+    """Whether spec.template is not as it was when the run was accepted."""
+    return "template" in _changed_fields(observed)
+
+
 def report_changes(observed: Observed, draft: StatusDraft) -> None:
     """Add to the draft the findings on what has changed in spec, and events for the new ones."""
     job, status = observed.job, observed.job.status
