@@ -25,7 +25,7 @@ FULL: dict[str, Any] = {
     "imagePullSecrets": [{"name": "registry"}],
     "worker": {"image": "registry.example.com/team/worker:1", "deepspeedVersion": "0.19.8"},
     "fleet": {
-        "defaults": {"network": {"profile": "InfiniBand"}, "tolerations": [{"key": "gpu", "tolerationSeconds": 60}]},
+        "defaults": {"network": {"profile": "InfiniBand"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]},
         "limits": {"maxNodes": 16, "networkProfiles": ["InfiniBand"]},
         "namespaces": {"team-a": {"defaults": {"queueName": "team-a", "failurePolicy": {"maxRestarts": 3}}}},
     },

@@ -135,7 +135,7 @@ class Progress:
         engine, last = self.tracks[ENGINE].step, self.last_step
         if engine is None:
             return source == self._source()
-        return source not in BARS or near(step, engine) or (last is not None and near(step, last.taken))
+        return source not in (*BARS, TRAINER) or near(step, engine) or (last is not None and near(step, last.taken))
 
     def _told_step(self) -> LastStep | None:
         """The last step that a source has told, where no engine of DeepSpeed's is seen."""

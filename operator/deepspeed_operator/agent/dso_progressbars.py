@@ -74,11 +74,15 @@ class Bars:
 
         Before a few steps that is none. Without an engine: the first that has moved while the program trained.
         """
-        for bar in self.bars.values():
-            agrees = any(near(bar.step or 0, each) for each in (engine or 0, taken) if each >= AGREED)
-            if agrees or (engine is None and bar.trains):
-                return bar
-        return self.none
+        agree = [
+            bar
+            for bar in self.bars.values()
+            if any(near(bar.step or 0, each) for each in (engine or 0, taken) if each >= AGREED)
+        ]
+        if agree:
+            # A bar of data that has long ended stands at some number, too, which the steps pass.
+            return max(agree, key=lambda bar: bar.at)
+        return next((bar for bar in self.bars.values() if bar.trains and engine is None), self.none)
 
     def counted(self, facts: Mapping[str, str]) -> dict[str, str | int]:
         """What the bar of an epoch says, as steps of the run are counted: batches, over all epochs."""

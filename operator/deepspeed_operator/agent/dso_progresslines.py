@@ -132,12 +132,12 @@ OTHERS = (
         TRAINER,
         b"oss",
         re.compile(
-            rb"^"
-            + _NO_EVALUATION % rb"|epoch|micro|inner|ppo"
-            + rb"\b(?i:global[ _])?(?P<plain>(?i:step|iter|iteration))s?[ :=#\[]*"
-            + rb"(?P<step>[\d,]+) ?/ ?(?P<total>[\d,]+)\b(?=.*"
+            rb"^(?=.*"
             + _LOSS_OF.replace(rb"?P<loss>", rb"?:")
             + rb")"
+            + _NO_EVALUATION % rb"|epoch|micro|inner|ppo"
+            + rb"\b(?i:global[ _])?(?P<plain>(?i:step|iter|iteration))s?[ :=#\[]*"
+            + rb"(?P<step>\d+(?:,\d{3})*) ?/ ?(?P<total>\d+(?:,\d{3})*)\b"
         ),
         (_LOSS, _RATE),
     ),

@@ -23,7 +23,17 @@ from dso_signatures import (
     WORDS,
     Signature,
 )
-from dso_words import chain, dying_words, exceptions, is_complaint, is_exception, plain, reported_end, uncaught
+from dso_words import (
+    chain,
+    dying_words,
+    exceptions,
+    is_complaint,
+    is_exception,
+    last_exceptions,
+    plain,
+    reported_end,
+    uncaught,
+)
 
 _MOST_OTHERS = 2
 _OF_SIGNALS = {
@@ -130,7 +140,7 @@ def _others(output: str, text: str, killed: int, found: Signature | None) -> Ite
     """Failures beside the last one: of the other ranks in a launcher's log, or of this one before it aborted."""
     beside = [raised for _, raised in uncaught(output)]
     if found and found.weight == CONSEQUENCE and _OF_RANKS.search(output):
-        beside += reversed(exceptions(text))
+        beside += reversed(last_exceptions(text))
     for raised in beside:
         each = signature_of(raised.text)
         if not VAGUE.search(raised.text) and (each is None or each.weight == CAUSE):

@@ -115,8 +115,14 @@ def chain(text: str) -> list[Raised]:
 
 
 def exceptions(text: str) -> list[Raised]:
-    """Those of all tracebacks that are not a launcher's, in their order."""
-    return _tracebacks(text)
+    """Those of all tracebacks that are not a launcher's, in their order; none of a destructor's or a thread's."""
+    return [each for each in _tracebacks(text) if not each.aside]
+
+
+def last_exceptions(text: str) -> list[Raised]:
+    """Of these, those that no further one follows: what led to one was handled."""
+    every = exceptions(text)
+    return [each for at, each in enumerate(every) if not any(after.follows for after in every[at + 1 : at + 2])]
 
 
 def uncaught(output: str) -> list[tuple[str, Raised]]:

@@ -9,11 +9,12 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlencode
 
-from deepspeed_operator.cli.kubectl import ClusterError, GoneError, Kubectl
+from deepspeed_operator.cli.kubectl import ClusterError, ForbiddenError, GoneError, Kubectl
 
 _LOGS: Final = r"^/api/v1/namespaces/[^/]+/pods/[^/]+/log$"
 _LONGEST: Final = 1 << 16  # bytes of a refusal
@@ -32,15 +33,14 @@ class Gateway:
                 resource.RLIMIT_NOFILE, (_FILES if most == resource.RLIM_INFINITY else min(most, _FILES), most)
             )
         self._directory = tempfile.mkdtemp(prefix="dsjob-")
-        self._socket = f"{self._directory}/api"
+        self._socket, self._words = f"{self._directory}/api", Path(self._directory, "words")
         # A context's server may have a path of its own, as Rancher's have.
         options = (f"--unix-socket={self._socket}", "--append-server-path", f"--accept-paths={_LOGS}")
-        self._proxy = subprocess.Popen(
-            cluster.command("proxy", *options),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        # It writes a line for each request that fails, and would wait for a pipe that nobody reads.
+        with self._words.open("wb") as words:
+            self._proxy = subprocess.Popen(
+                cluster.command("proxy", *options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words
+            )
         self._guard = subprocess.Popen(
             ["sh", "-c", _UNTIL_WE_END, str(self._proxy.pid), self._directory],
             stdin=subprocess.PIPE,
@@ -48,11 +48,11 @@ class Gateway:
             start_new_session=True,  # Ctrl-C is for us
         )
         assert self._proxy.stdout is not None
-        assert self._proxy.stderr is not None
         if not self._proxy.stdout.readline():  # "Starting to serve on …"
-            words = self._proxy.stderr.read().decode(errors="replace").strip()
+            self._proxy.wait()
+            said = self._words.read_text(encoding="utf-8", errors="replace").strip()
             self._end()
-            raise ClusterError(words or "kubectl proxy ended at once")
+            raise ClusterError(said or "kubectl proxy ended at once")
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +63,10 @@ class Gateway:
         self._end()
 
     def log(self, namespace: str, pod: str, query: Mapping[str, object]) -> http.client.HTTPResponse:
-        """Return a pod's log as it comes; raises GoneError where there is no such pod, and ClusterError."""
+        """Return a pod's log as it comes.
+
+        Raises GoneError where there is no such pod, ForbiddenError, and ClusterError.
+        """
         connection = _Connection(self._socket)
         try:
             path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log?{urlencode(query)}"
@@ -76,7 +79,8 @@ class Gateway:
             connection.close()
             raise ClusterError(str(error) or type(error).__name__) from error
         connection.close()
-        raise (GoneError if response.status == http.HTTPStatus.NOT_FOUND else ClusterError)(words)
+        kinds = {http.HTTPStatus.NOT_FOUND: GoneError, http.HTTPStatus.FORBIDDEN: ForbiddenError}
+        raise kinds.get(http.HTTPStatus(response.status), ClusterError)(words)
 
     def _end(self) -> None:
         self._proxy.terminate()

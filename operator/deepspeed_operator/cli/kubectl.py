@@ -10,7 +10,7 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from deepspeed_operator.api.names import GROUP, LABEL_JOB_UID, PLURAL
 from deepspeed_operator.cli.job_view import JobView
@@ -20,6 +20,7 @@ AGAIN_SECONDS = 1.0
 _RESOURCE = f"{PLURAL}.{GROUP}"
 _WITHIN = "--request-timeout=60s"  # a connection that nobody answers on would keep kubectl, and who looks, for ever
 _NOT_FOUND = "(NotFound)"  # as kubectl tells it
+_WATCHES: Final[set[subprocess.Popen[bytes]]] = set()
 
 
 class ClusterError(OSError):
@@ -28,6 +29,10 @@ class ClusterError(OSError):
 
 class GoneError(ClusterError):
     """It is not there: it never was, or was deleted."""
+
+
+class ForbiddenError(ClusterError):
+    """Its user may not do it, and may not a second later."""
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +137,7 @@ class Kubectl:
         told, problem = False, ""
         command = self.command("get", *what, "-o=json", "--watch", "--output-watch-events")
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as run:
+            _WATCHES.add(run)
             try:
                 for event in _documents(run, deadline):
                     if event["type"] == "ERROR":  # a lost connection, or what it was to go on from is too old
@@ -143,10 +149,17 @@ class Kubectl:
                     run.wait()
             finally:
                 run.terminate()
+                _WATCHES.discard(run)
             assert run.stderr is not None
             words = run.stderr.read().decode(errors="replace").strip()
             if not told and (problem or run.wait()):
                 raise ClusterError(words or problem or f"kubectl get ended with {run.returncode}")
+
+
+def end_watches() -> None:
+    """End what threads still wait for: a watch in which nothing more happens would outlive us by an hour."""
+    for each in [*_WATCHES]:
+        each.terminate()
 
 
 def _pods_of(job: JobView) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from deepspeed_operator.cli import kubectl
 from deepspeed_operator.cli.gateway import Gateway
-from deepspeed_operator.cli.kubectl import ClusterError, GoneError
+from deepspeed_operator.cli.kubectl import ClusterError, ForbiddenError, GoneError
 from deepspeed_operator.cli.pod_log import PodLog, TrainerPod
 
 _TOLD_SECONDS: Final = 60.0  # between two times that the same trouble is told
@@ -29,6 +29,7 @@ class LogStreams:
         self._gateway, self._show, self._tails = gateway, show, tails
         self._threads: dict[str, threading.Thread] = {}  # by the pod's uid: one that was refused is made again
         self._ended: set[str] = set()
+        self._gone: set[str] = set()  # under whose names others may be by now
         self._lock = threading.Lock()
         self._told: dict[str, float] = {}
         self._give_up = float("inf")
@@ -53,6 +54,8 @@ class LogStreams:
         with self._lock:
             if pod.ended or gone:
                 self._ended.add(pod.uid)
+            if gone:
+                self._gone.add(pod.uid)
             if not pod.started or pod.uid in self._threads:
                 return
             thread = self._threads[pod.uid] = threading.Thread(target=self._follow, args=(pod,), daemon=True)
@@ -76,7 +79,7 @@ class LogStreams:
 
     def _follow(self, pod: TrainerPod) -> None:
         log = self._log(pod)
-        while True:
+        while pod.uid not in self._gone:
             # A stream that is cut on its way may end as if the program had: only one that begins after the program's
             # end and brings nothing is the last.
             ended, new = pod.uid in self._ended, False
@@ -88,7 +91,7 @@ class LogStreams:
                 break
             except ClusterError as error:
                 self._tell(pod, error)
-                if time.monotonic() > self._give_up:
+                if isinstance(error, ForbiddenError) or time.monotonic() > self._give_up:
                     self.incomplete = True
                     break
             else:

@@ -82,7 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
     with Gateway(cluster) as gateway:
         streams = LogStreams(gateway, show, dict.fromkeys((pod.uid for pod in pods), arguments.tail))
         if arguments.follow:
-            _follow(cluster, job, selection, streams)
+            try:
+                _follow(cluster, job, selection, streams)
+            finally:
+                kubectl.end_watches()
         else:
             for pod in sorted(pods, key=lambda pod: (pod.index, pod.name)):
                 streams.read_once(pod)

@@ -247,27 +247,26 @@ class PodCache:
 
 
 class WorkloadCache:
-    """Workloads of jobs as last seen: one a job."""
+    """Workloads of jobs as last seen. A job may have two: one that was made for it, and one of a run before."""
 
     def __init__(self, changed: Callable[[Key], None]) -> None:
-        self._views: dict[Key, WorkloadView] = {}
+        self._views: dict[tuple[Key, str], WorkloadView] = {}
         self._ends = Ends()
         self._changed = changed
 
     def get(self, key: Key, name: str) -> WorkloadView | None:
         """Return the job's Workload, if it has this name."""
-        view = self._views.get(key)
-        return view if view is not None and view.name == name else None
+        return self._views.get((key, name))
 
     def put(self, view: WorkloadView) -> None:
         """Keep it, unless its end or a newer version is known; tell if anything but its version has changed."""
         key = _of_its_job(view)
         if key is None or self._ends.after(view.uid, int(view.resource_version)):
             return
-        known = self._views.get(key)
+        known = self._views.get((key, view.name))
         if known is not None and int(known.resource_version) >= int(view.resource_version):
             return
-        self._views[key] = view
+        self._views[key, view.name] = view
         if known is None or replace(known, resource_version=view.resource_version) != view:
             self._changed(key)
 
@@ -278,14 +277,15 @@ class WorkloadCache:
 
     def retain(self, namespace: str | None, uids: set[str], version: int) -> None:
         """Forget those of the namespace (none: of all) that a list of this version did not show."""
-        for key, view in list(self._views.items()):
-            if namespace in {None, key[0]} and view.uid not in uids and int(view.resource_version) <= version:
+        for view in list(self._views.values()):
+            if namespace in {None, view.namespace} and view.uid not in uids and int(view.resource_version) <= version:
                 self._remove(view)
 
     def _remove(self, view: WorkloadView) -> None:
         key = _of_its_job(view)
-        if key is not None and key in self._views and self._views[key].uid == view.uid:
-            del self._views[key]
+        known = self._views.get((key, view.name)) if key is not None else None
+        if key is not None and known is not None and known.uid == view.uid:
+            del self._views[key, view.name]
             self._changed(key)
 
 

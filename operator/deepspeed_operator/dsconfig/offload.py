@@ -223,6 +223,8 @@ def _grad_norm(setup: Setup) -> Iterator[Note]:
 
 
 def _master_weights(setup: Setup) -> Iterator[Note]:
+    if sums_bf16_in_fp32(setup):
+        return  # DeepSpeed's BF16_Optimizer looks at none of them
     fp16_key, bf16_key = (f"{half}_master_weights_and_grads" for half in ("fp16", "bf16"))
     exclusive = setup.schema.starts_refusing("master_weights_exclude_each_other")
     if exclusive and setup.stage and setup.on("fp16", fp16_key) and setup.on("bf16", bf16_key):

@@ -6,7 +6,7 @@ from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.fleet import Fleet
 from deepspeed_operator.api.job import DeepSpeedJob, ObjectMeta
 from deepspeed_operator.api.network import NetworkProfile
-from deepspeed_operator.api.queueing import LABEL_PRIORITY
+from deepspeed_operator.api.queueing import LABEL_PRIORITY, Toleration
 from deepspeed_operator.api.spec import DeepSpeedJobSpec, Training
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.api.untyped import list_at, object_at
@@ -46,8 +46,10 @@ def limit_findings(job: DeepSpeedJob, installation: Installation) -> Iterator[Fi
 
 
 def contradictions(fleet: Fleet) -> Iterator[str]:
-    """Yield where a job that says nothing would get by default what a limit does not allow."""
+    """Yield where a job that says nothing would get by default what a limit, or Kubernetes, does not allow."""
     for namespace in ("", *fleet.namespaces):
+        for toleration in fleet.defaults_of(namespace).tolerations or ():
+            yield from _wrong_in(toleration)
         nodes = min(2, fleet.limits_of(namespace).max_nodes or 2)
         spec = DeepSpeedJobSpec(nodes=nodes, training=Training(script="train.py"))
         job, _ = with_defaults(
@@ -56,6 +58,21 @@ def contradictions(fleet: Fleet) -> Iterator[str]:
         where = f"in namespace {namespace}" if namespace else "by default"
         for found in limit_findings(job, Installation("", fleet=fleet)):
             yield f"{found.path} of jobs that do not say it {where} {found.message}"
+
+
+def _wrong_in(toleration: Toleration) -> Iterator[str]:
+    """Yield why the API server would refuse each pod that has it."""
+    where, exists = f"toleration of {toleration.key or 'all keys'}:", toleration.operator == "Exists"
+    if toleration.operator not in {None, "Equal", "Exists"}:
+        yield f"{where} operator must be Equal or Exists"
+    if toleration.effect not in {None, "", "NoSchedule", "PreferNoSchedule", "NoExecute"}:
+        yield f"{where} effect must be NoSchedule, PreferNoSchedule or NoExecute"
+    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+        yield f"{where} tolerationSeconds needs effect NoExecute"
+    if exists and toleration.value:
+        yield f"{where} a value needs operator Equal"
+    if not exists and not toleration.key:
+        yield f"{where} without a key the operator must be Exists"
 
 
 def _images(spec: DeepSpeedJobSpec) -> Iterator[tuple[str, str]]:

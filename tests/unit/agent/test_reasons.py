@@ -146,6 +146,12 @@ MEMORY = "[INFO] [utils.py:839:see_memory_usage] CPU Virtual Memory:  used = 199
         (-6, re.sub("^", "[rank3]: ", NAN, flags=re.MULTILINE)[:-9] + TIMEOUT, "UserError"),
         (1, NAN + LOST + OF_A_LAUNCHER, "UserError"),
         (1, NAN + LOST, "NcclNetwork"),
+        (1, IGNORED + LOST + OF_A_LAUNCHER, "NcclNetwork"),
+        (
+            1,
+            NAN + "\nDuring handling of the above exception, another exception occurred:\n\n" + LOST + OF_A_LAUNCHER,
+            "NcclNetwork",
+        ),
         (1, COMPILER, "HostOutOfMemory"),
         (1, ACTOR, OOM),
         (-6, LINK + TIMEOUT, "NcclNetwork"),

@@ -26,6 +26,7 @@ def cuts():
     return (here / "cuts").stat().st_size
 
 def watch(file):
+    (here / f"watch-{{os.getpid()}}").touch()
     begun, told = cuts(), max(0, len((here / file).read_text().splitlines()) - 1)
     if file == "pods":
         told = 0
@@ -42,7 +43,8 @@ def watch(file):
 class Logs(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def log_message(self, *_):
-        pass
+        if (here / "down").exists():  # as kubectl does of each request that fails; nobody may have to read it
+            print("Error while proxying request: connection refused; " * 2000, file=sys.stderr, flush=True)
     def address_string(self):
         return "here"
     def do_GET(self):
@@ -165,12 +167,20 @@ class FollowedJob:
         return (self.directory / "asked").read_text().splitlines()
 
     def proxy_runs(self) -> bool:
-        stat = Path("/proc") / (self.directory / "proxy").read_text() / "stat"
-        return stat.exists()
+        return _runs((self.directory / "proxy").read_text())
+
+    def watches_run(self) -> bool:
+        begun = [each.name.removeprefix("watch-") for each in self.directory.glob("watch-*")]
+        assert len(begun) > 1, "of the job and of its pods"
+        return any(map(_runs, begun))
 
     def _tell(self, file: str, kind: str, body: dict[str, Any]) -> None:
         with (self.directory / file).open("a") as told:
             told.write(json.dumps({"type": kind, "object": body}) + "\n")
+
+
+def _runs(pid: str) -> bool:
+    return (Path("/proc") / pid / "stat").exists()
 
 
 class Dsjob:

@@ -11,8 +11,10 @@ from tests.unit.cli.followed import Dsjob, FollowedJob
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> FollowedJob:
-    return FollowedJob(tmp_path)
+def cluster(tmp_path: Path) -> Iterator[FollowedJob]:
+    made = FollowedJob(tmp_path)
+    yield made
+    made.cut()  # a watch of a dsjob that was killed would go on
 
 
 @pytest.fixture
@@ -180,6 +182,17 @@ def test_no_proxy_outlives_it(cluster: FollowedJob, dsjob: Callable[..., Dsjob])
     followed.process.send_signal(signal.SIGKILL)
     until = time.monotonic() + 60
     while cluster.proxy_runs():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_no_watch_outlives_it(cluster: FollowedJob, dsjob: Callable[..., Dsjob]) -> None:
+    two_pods(cluster)
+    followed = dsjob("-f")
+    followed.wait_for(lambda it: len(it.lines) == 4)
+    assert finish(cluster, followed, "pretrain-1-0", "pretrain-1-1") == 0
+    until = time.monotonic() + 60
+    while cluster.watches_run():
         assert time.monotonic() < until
         time.sleep(0.02)
 

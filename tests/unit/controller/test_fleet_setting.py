@@ -45,6 +45,14 @@ def test_a_fleet_is_read_from_its_variable() -> None:
             '{"defaults": {"network": {"profile": "RoCE"}}, "limits": {"networkProfiles": ["TCP"]}}',
             "spec.network.profile of jobs that do not say it by default is RoCE",
         ),
+        (
+            '{"defaults": {"tolerations": [{"key": "gpu", "tolerationSeconds": 60}]}}',
+            "toleration of gpu: tolerationSeconds needs effect NoExecute",
+        ),
+        (
+            '{"defaults": {"tolerations": [{"operator": "exists", "effect": "NoRun", "value": "x"}]}}',
+            "toleration of all keys: operator must be Equal or Exists; toleration of all keys: effect must be",
+        ),
         ('{"namespaces": {"Team A": {}}}', "fleet.namespaces.Team A.[key]: String should match"),
     ],
 )

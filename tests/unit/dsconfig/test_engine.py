@@ -297,6 +297,15 @@ ACCEPTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
         {"version": "0.15.4"},
     ),
+    (
+        {
+            "bf16": {"enabled": True, "bf16_master_weights_and_grads": True},
+            "fp16": {"fp16_master_weights_and_grads": True},
+            "data_types": {"grad_accum_dtype": "fp32"},
+            "zero_optimization": {"stage": 1},
+        },
+        {},
+    ),
     ({"managed_gradient_accumulation": False, "zero_optimization": {"stage": 3}}, {}),
     ({"aio": {"use_gds": True}}, {"accelerator": "cuda"}),
     ({"steps_per_print": None, "log_level": "WARNING"}, {}),

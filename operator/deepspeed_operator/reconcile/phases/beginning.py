@@ -217,13 +217,14 @@ def _with_workload(job: DeepSpeedJob, queue: QueueStatus | None) -> QueueStatus 
     """Return the queue with the Workload of the attempt that begins, and the one before, which may still have quota."""
     if queue is None:
         return None
-    before, name = job.status.queue, None
+    before, name, given = job.status.queue, None, None
     if queue.name is not None:
-        # Its label may have been taken away in the run.
+        # Its label may have been taken away in the run, and so may it.
         given = (job.prebuilt_workload or queue.workload) if queue.prebuilt else None
         name = given or workload_name(job)
     held = before.held_workload if before is not None else None
-    return queue.model_copy(update={"workload": name, "former": held if held != name else None})
+    former = held if held != name else None
+    return queue.model_copy(update={"workload": name, "former": former, "prebuilt": True if given else None})
 
 
 def _set_aside(found: SetAside) -> RunRefusal:

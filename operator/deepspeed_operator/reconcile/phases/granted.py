@@ -18,8 +18,12 @@ from deepspeed_operator.reconcile.report.queue_words import unavailable
 def asks_again(observed: Observed, view: WorkloadView) -> bool:
     """Whether the quota is that of an attempt before, for fewer nodes than the one that waits wants."""
     queue = queue_of(observed)
-    kept = queue.granted is not None and not queue.prebuilt
-    return kept and view.admitted and view.granted < observed.run.world.nodes
+    if queue.granted is None or queue.prebuilt or not view.admitted:
+        return False
+    # Kueue may have given it anew before this process saw that it had none.
+    reserved = view.condition("QuotaReserved") or {}
+    before = reserved.get("lastTransitionTime", "") < observed.attempt.start_time
+    return before and view.granted < observed.run.world.nodes
 
 
 def has_surplus(observed: Observed, view: WorkloadView) -> bool:

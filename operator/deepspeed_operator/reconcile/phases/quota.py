@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from deepspeed_operator.api.attempt_status import Phase
+from deepspeed_operator.api.queueing import QueueStatus
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.reconcile.actions import DeleteWorkload, OfQueue, Outcome, PatchWorkload
 from deepspeed_operator.reconcile.observe.gang import Gang
@@ -47,7 +48,7 @@ def with_queue(observed: Observed, gang: Gang, outcome: Outcome) -> Outcome:
         again = each.read_at + TRY_AGAIN
         if each.problem is not None and observed.now < again:  # a watch may go on while writes are refused
             return outcome.no_later_than(again)
-    view, over = answer.view, queue.former is not None or attempt.phase in {Phase.ENDED, Phase.SUSPENDED}
+    view, over = answer.view, _is_former(queue) or attempt.phase in {Phase.ENDED, Phase.SUSPENDED}
     if view is None or observed.job.metadata.uid not in view.owners or view.finished:
         if not over:
             return outcome
@@ -59,11 +60,16 @@ def with_queue(observed: Observed, gang: Gang, outcome: Outcome) -> Outcome:
     return replace(outcome, actions=(*outcome.actions, told)).no_later_than(observed.now)
 
 
+def _is_former(queue: QueueStatus) -> bool:
+    """Whether the Workload is that of a run before: before a run without a queue older releases wrote no other name."""
+    return queue.former is not None or queue.name is None
+
+
 def _told(observed: Observed, gang: Gang, view: WorkloadView) -> OfQueue | None:
     queue, phase = queue_of(observed), observed.attempt.phase
     own = [pod for pod in observed.pods if pod.job_uid == observed.job.metadata.uid]
     may_write = any(not pod.released for pod in own)
-    if queue.former is not None:
+    if _is_former(queue):
         return None if gang.old_pods_that_may_write else _give_up(observed, view)
     if phase is Phase.ENDED:
         return None if may_write else _finish(observed, view)
