@@ -19,7 +19,7 @@ _PIECE = 1 << 16
 AGAIN_SECONDS = 1.0
 _RESOURCE = f"{PLURAL}.{GROUP}"
 _WITHIN = "--request-timeout=60s"  # a connection that nobody answers on would keep kubectl, and who looks, for ever
-_NOT_FOUND = "(NotFound)"  # as kubectl tells it
+_NOT_FOUND, _FORBIDDEN = "(NotFound)", "(Forbidden)"  # as kubectl tells it
 _WATCHES: Final[set[subprocess.Popen[bytes]]] = set()
 
 
@@ -65,7 +65,8 @@ class Kubectl:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
             words = done.stderr.strip() or f"kubectl {arguments[0]} ended with {done.returncode}"
-            raise GoneError(words) if _NOT_FOUND in words else ClusterError(words)
+            kind = GoneError if _NOT_FOUND in words else ForbiddenError if _FORBIDDEN in words else ClusterError
+            raise kind(words)
         return done.stdout
 
     def command(self, *arguments: str) -> list[str]:
@@ -82,9 +83,12 @@ class Kubectl:
         self.output("patch", _RESOURCE, name, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
 
     def events(self, job: JobView) -> list[dict[str, Any]]:
-        """Return the events about the job itself, as the API server has them."""
+        """Return the events about the job itself, as the API server has them; none where the user may read none."""
         selector = f"--field-selector=involvedObject.uid={job.uid}"
-        return json.loads(self.output("get", "events", selector, "-o=json"))["items"]
+        try:
+            return json.loads(self.output("get", "events", selector, "-o=json"))["items"]
+        except ForbiddenError:
+            return []
 
     def watch(self, name: str, seconds: float | None) -> Iterator[JobView]:
         """Yield the job as it is, and again whenever it changes.

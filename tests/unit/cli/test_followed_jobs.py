@@ -1,6 +1,7 @@
 """What `dsjob wait`, `why`, `logs` and `rerun` make of what a cluster says."""
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +49,14 @@ def test_a_refused_run_is_invalid_whatever_the_run_before_came_to() -> None:
     refused = job({"state": "Complete", "conditions": said})
     assert (refused.refused, refused.finished) == (True, False)
     assert state_line(refused) == "pretrain: Invalid: Run 'b' is refused."
+
+
+def test_who_may_not_read_events_is_told_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text("#!/bin/sh\necho 'Error from server (Forbidden): events is forbidden' >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert Kubectl(()).events(job({"state": "Running"})) == []
 
 
 @pytest.mark.parametrize(
