@@ -199,7 +199,12 @@ class _Parser:
         self.at += 1
         if letter != "u":
             if letter not in _ESCAPES:
-                self._fail(f"\\{letter} is no escape of JSON", self.at - 2)
+                shown = (
+                    f"\\{letter}"
+                    if letter.isprintable()
+                    else "a backslash before the end of a line or a control character"
+                )
+                self._fail(f"{shown} is no escape of JSON", self.at - 2)
             return _ESCAPES[letter]
         code = self._hexadecimal()
         if code & 0xFC00 == 0xD800 and self.text.startswith("\\u", self.at):

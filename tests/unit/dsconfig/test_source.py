@@ -99,6 +99,7 @@ def test_whatever_the_text_deepspeeds_parser_reads_the_same(text: str) -> None:
         ("", "the configuration is empty"),
         ('{\n  "a": 1,\n', "the text ends where a key is expected, line 3, column 1"),
         ('{"a": 1 /* comment\n}', "a comment begins here and never ends, line 1, column 9"),
+        ('{"a": "x\\\n"}', "a backslash before the end of a line or a control character is no escape of JSON"),
         ('{"a": "x\n"}', "the string that begins here may not run over the end of a line"),
         ("[1]", "must be an object, not a list"),
         ("null", "must be an object, not a single value"),
