@@ -8,7 +8,7 @@ from typing import Final
 
 from deepspeed_operator.cli.imports.expansion import MARK, Variables, expanded, shell_text
 from deepspeed_operator.cli.imports.remarks import Remarks
-from deepspeed_operator.cli.imports.shell import ShellCommand
+from deepspeed_operator.cli.imports.shell import ShellCommand, assignment
 from deepspeed_operator.dsconfig.wording import quoted
 
 # What the agent tells the ranks, and nobody else is to set.
@@ -30,7 +30,6 @@ PRINTING: Final = frozenset(
 WAITING: Final = frozenset({"hostname", "pdsh", "service", "sleep", "ssh", "ssh-keygen", "ssh-keyscan", "sshd"})
 _SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
 _BEFORE_SHELLS: Final = frozenset({"--", "-g", "-s", "dumb-init", "exec", "tini"})
-_EXPORT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 NAMES: Final = re.compile(r"\$\{?([A-Za-z_]\w*)")  # of variables, where a shell asks for them
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _DEEPEST: Final = 4
@@ -91,7 +90,7 @@ def learnt(command: ShellCommand, variables: Variables) -> list[tuple[str, str, 
     exports = declares and (command.argv[0] == "export" or "-x" in command.argv)
     pairs = list(command.assignments()) if not command.argv else []
     if declares:
-        pairs = [(match[1], match[2]) for word in command.argv[1:] if (match := _EXPORT.fullmatch(word))]
+        pairs = [pair for word in command.argv[1:] if (pair := assignment(word)) is not None]
     if command.argv[:1] == [":"]:
         words_of_command(command, variables)  # `: ${NAME:=default}` assigns
         return []

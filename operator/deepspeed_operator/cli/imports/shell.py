@@ -19,7 +19,7 @@ _OPENS: Final = {
 }
 _CLOSES: Final = frozenset(_OPENS.values())
 _BEFORE_COMMANDS: Final = frozenset({"then", "do", "else", "elif", "!", "if", "while", "until", "{"})
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=")
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _HEREDOC: Final = re.compile(r"<<(-?)\s*\\?(['\"]?)([\w.!-]+)\2")
 _REDIRECTION: Final = re.compile(r"\d*(?:>>|>&|&>>?|>\||<>|<<<|<&|>|<)")
 
@@ -80,15 +80,26 @@ class ShellCommand:
     def assignments(self) -> Iterator[tuple[str, str]]:
         """Yield the names and raw values of what is assigned in front of the command."""
         for word in self.words:
-            match = _ASSIGNMENT.match(word)
-            if match is None:
+            pair = assignment(word)
+            if pair is None:
                 return
-            yield match[1], word[match.end() :]
+            yield pair
 
     @property
     def argv(self) -> list[str]:
         """The words behind the assignments."""
         return self.words[sum(1 for _ in self.assignments()) :]
+
+
+def assignment(word: str) -> tuple[str, str] | None:
+    """Return the name and the raw value that a word assigns: NAME+=VALUE is NAME="$NAME"VALUE. None: it does not."""
+    match = _ASSIGNMENT.match(word)
+    if match is None:
+        return None
+    name, appends, raw = match[1], match[2], word[match.end() :]
+    if not appends:
+        return name, raw
+    return name, f'("${{{name}[@]}}" {raw[1:]}' if raw.startswith("(") else f'"${{{name}-}}"{raw}'
 
 
 def asks_for_arguments(text: str) -> bool:
