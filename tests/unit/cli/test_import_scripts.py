@@ -33,7 +33,7 @@ def batch(tmp_path: Path, script: str) -> Result:
             "usage() {\n  ls\n}\nfunction get {\n  wget x\n}\nget",
         ),
         ("for ((n=0; n<3; n++)); do wget x$n; done", "for ((n=0; n<3; n++)); do wget x$n; done"),
-        ("[ -d /d ] && echo there\nwget x", "[ -d /d ]\nwget x"),
+        ("[ -d /d ] && echo there\nwget x", "wget x"),
         ("wget x || exit 1", "wget x || exit 1"),
         ("cat list | python3 fetch.py", "cat list | python3 fetch.py"),
     ],

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-
-from tests.unit.cli.test_import import job_of, line
+from tests.unit.cli.command import dsjob
+from tests.unit.cli.test_import import indexed_job, job_of, line, told
 from tests.unit.cli.test_import_scripts import START, batch, entrypoint
 
 
@@ -27,7 +27,50 @@ def test_what_a_script_appends_is_added(before: str, words: str) -> None:
 
 
 def test_what_a_batch_script_appends_to_a_variable_that_it_exports_is_added(tmp_path: Path) -> None:
-    script = "#!/bin/bash\n#SBATCH -N 1\nexport FLAGS=a\nexport FLAGS+=,b\nS=--x\nS+=\" 1\"\n"
+    script = '#!/bin/bash\n#SBATCH -N 1\nexport FLAGS=a\nexport FLAGS+=,b\nS=--x\nS+=" 1"\n'
     spec = job_of(batch(tmp_path, f"{script}{START} $S"))
     assert spec["training"]["args"] == ["--x", "1"]
     assert {"name": "FLAGS", "value": "a,b"} in spec["template"]["spec"]["containers"][0]["env"]
+
+
+@pytest.mark.parametrize("words", ['"$@"', "$@", '"${@}"', "$*"])
+def test_a_scripts_arguments_are_words_of_their_own(words: str) -> None:
+    def given(own: list[str]) -> object:
+        container = ["bash", "-c", f"{START} {words}", *own]
+        return job_of(dsjob("import", "-", stdin=indexed_job(container, 1)))["training"].get("args")
+
+    assert given(["sh", "--a", "--b"]) == ["--a", "--b"]
+    assert given(["sh"]) is given([]) is None
+
+
+def test_the_first_argument_of_a_script_is_not_the_script() -> None:
+    written = f"cat > /w/run.sh <<'END'\n{START} --lr $1 --out $2\nEND\n"
+    assert arguments(f"{written}bash /w/run.sh 1e-4 /out") == ["--lr", "1e-4", "--out", "/out"]
+    eval_ = ["bash", "-c", f'eval "{START} --lr $1"', "sh", "3"]
+    assert job_of(dsjob("import", "-", stdin=indexed_job(eval_, 1)))["training"]["args"] == ["--lr", "3"]
+
+
+@pytest.mark.parametrize("test", ['[[ "$DEBUG" == 1 ]] &&', '[ "$DEBUG" != 1 ] ||', "! grep -q x /f &&"])
+def test_an_assignment_behind_a_test_is_made_where_the_test_lets_it(test: str) -> None:
+    result = dsjob("import", "--command", f'X=--a\n{test} X="--a --debug"\n{START} $X')
+    assert job_of(result)["training"]["args"] == ["--a"]
+    assert "X: a condition of the script decides it" in told(result, "warning")
+    unset = f'{test} MORE="--debug"\nwget x\n{START} --more $MORE'
+    assert arguments(unset) == ["--more", "$(MORE)"]
+    assert entrypoint(unset) == f'{test} MORE="--debug"\nwget x\nexport MORE'
+
+
+@pytest.mark.parametrize("test", ['[ -z "$X" ] && X=1', '[ -n "$X" ] || X=1', '[[ -z "$X" ]] && export X=1'])
+def test_a_test_that_gives_a_default_gives_it(test: str) -> None:
+    spec = line(f"X=\n{test}\n{START} --x $X")
+    assert spec["training"]["args"] == ["--x", "1"]
+
+
+def test_what_only_has_to_succeed_before_an_assignment_decides_nothing() -> None:
+    assert arguments(f"mkdir -p /w && cd /w && X=1 && {START} --x $X") == ["--x", "1"]
+
+
+def test_no_test_stays_joined_to_what_comes_behind_what_it_was_for() -> None:
+    assert entrypoint(f'[ -d /x ] && echo there && echo here\n[ "$A" ] || export B=1\nwget x\n{START}') == (
+        '[ "$A" ] || export B=1\nwget x'
+    )

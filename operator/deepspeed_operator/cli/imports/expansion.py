@@ -22,6 +22,7 @@ _OF_THE_SHELL: Final = frozenset(
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _GLOB: Final = re.compile(r"[*?]|\[[^\]]+\]")
 _ARRAY: Final = re.compile(r"\"?\$\{([A-Za-z_]\w*)\[[@*]\]\}\"?")
+_ARGUMENTS: Final = re.compile(r"\"\$@\"|\"?\$\{@(?::(\d+))?\}\"?|\$[@*]|\$\{\*\}")  # all of them, as words
 _LARGEST: Final = 10**9
 _OPERATIONS: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
     ast.Add: operator.add,
@@ -56,6 +57,14 @@ class Variables:
 
     def copy(self) -> "Variables":
         return Variables(dict(self.values), set(self.present), dict(self.arrays), set(self.conditional))
+
+    def arguments(self) -> list[str]:
+        """Return the script's own arguments, from $1 on, as far as they are known."""
+        known = list[str]()
+        while (value := self.values.get(str(len(known) + 1))) is not None:
+            known.append(value)
+        self.asks_for_arguments |= "0" not in self.values
+        return known
 
     def text(self, name: str, *, splits: bool) -> str:
         """Return a variable's value, or a reference to it; `splits`: spaces in it divide words."""
@@ -93,6 +102,9 @@ def expanded(raw: str, variables: Variables) -> list[str]:
     if array is not None:
         variables.used.add(array[1])
         return list(variables.arrays.get(array[1], ()))
+    arguments = _ARGUMENTS.fullmatch(raw)
+    if arguments is not None:
+        return variables.arguments()[max(int(arguments[1] or 1), 1) - 1 :]
     return _Expansion(raw, variables).words()
 
 
@@ -213,8 +225,9 @@ class _Expansion:
 
     def _argument(self, position: str, default: str) -> None:
         """Put one of the script's own arguments, or its default, since they are none where nobody says them."""
-        self.variables.asks_for_arguments = True
-        self.pieces.append((self.variables.values.get(position) or default, True))
+        given = self.variables.arguments()
+        value = " ".join(given) if position in {"@", "*"} else self.variables.values.get(position)
+        self.pieces.append((value or default, True))
 
     def _value(self, name: str, default: str | None, *, splits: bool) -> None:
         known = self.variables

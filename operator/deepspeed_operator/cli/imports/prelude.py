@@ -20,14 +20,14 @@ from deepspeed_operator.cli.imports.script_context import (
     short,
     words_of_command,
 )
-from deepspeed_operator.cli.imports.shell import Construct, ShellCommand, asks_for_arguments
+from deepspeed_operator.cli.imports.shell import JOINTS, Construct, ShellCommand, asks_for_arguments
 
 _WAITS: Final = re.compile(r"\b(nslookup|getent|dig|ping|nc|ssh|sleep)\b|\bhost\s")
 _OF_THE_IMAGE: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME"})
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _HOSTS: Final = re.compile(r"hostfile|/etc/(volcano|mpi)/|authorized_keys|known_hosts|/\.?ssh\b")
-_JOINTS: Final = frozenset({"&&", "||", "|"})
 _ASKS_SLURM: Final = re.compile(r"\b(s(control|queue|acct|info|run|bcast)|SLURMD?_\w+)\b")
+_TEST: Final = re.compile(r"!?\s*(?:\[|test\s|\(\()")
 _OPTIONS: Final = re.compile(r"(^|\s)--?\w|/.*\s")
 
 
@@ -81,9 +81,12 @@ class Prelude:
         self._without(construct.after)
 
     def _without(self, after: str) -> None:
-        """Join what is kept where a command behind && or || is not."""
-        if self.kept and self.kept[-1][1] in _JOINTS:
-            self.kept[-1] = (self.kept[-1][0], after if after in _JOINTS else "\n")
+        """Join what is kept where a command behind && or || is not: a test of which nothing hangs goes, too."""
+        while self.kept and self.kept[-1][1] in JOINTS:
+            text, _ = self.kept.pop()
+            if after in JOINTS or not _TEST.match(text):
+                self.kept.append((text, after if after in JOINTS else "\n"))
+                return
 
     def _only_assigns(self, construct: Construct) -> bool:
         """Whether a construct does nothing but give variables values that are known without it."""
@@ -96,13 +99,18 @@ class Prelude:
     def _simple(self, command: ShellCommand) -> None:
         written = self.text[command.start : command.end].strip()
         assignments = learnt(command, self.context.variables)
-        if assignments is not None:
-            for name, value, exported in assignments:
-                self._assignment(name, value, written, exported=exported)
-            return
+        kept = len(self.kept)
+        if assignments is None:
+            self._command(command, written)
+        for name, value, exported in assignments or ():
+            self._assignment(name, value, written, exported=exported)
+        if len(self.kept) == kept:
+            self._without(command.after)
+
+    def _command(self, command: ShellCommand, written: str) -> None:
         argv = words_of_command(command, self.context.variables)
         name = basename(argv[0]) if argv else ""
-        writes, kept = ">" in written, len(self.kept)
+        writes = ">" in written
         piped = "|" in {command.before, command.after}
         if name in WAITING or name.endswith("sshd"):
             self.context.left_out(written, "no ssh is needed, and the agents wait for each other")
@@ -110,7 +118,7 @@ class Prelude:
             self.context.left_out(written, "the operator writes the hostfile itself, and no ssh is needed")
         elif name == "rm":
             self.context.left_out(written, "whenever a pod starts it would delete what was saved before")
-        elif name == "exit" and command.before in _JOINTS and not self.context.batch:
+        elif name == "exit" and command.before in JOINTS and not self.context.batch:
             self.kept.append((written, command.after))
         elif name in PRINTING and not writes and not (piped and not self.context.batch):
             self.prints = self.prints or name != "set"
@@ -123,8 +131,6 @@ class Prelude:
             self.context.left_out(written, why)
         else:
             self.kept.append((written, command.after))
-        if len(self.kept) == kept:
-            self._without(command.after)
 
     def _directory(self, argv: Sequence[str], written: str) -> None:
         if len(argv) == 2 and isabs(argv[1]) and MARK not in argv[1]:
@@ -193,9 +199,7 @@ class Prelude:
         """Return the script as a function where it asks for arguments: those of the entrypoint are the program."""
         if not asks_for_arguments(script):
             return script
-        arguments, values = list[str](), self.context.variables.values
-        while str(len(arguments) + 1) in values:
-            arguments.append(shlex.quote(values[str(len(arguments) + 1)]))
+        arguments = map(shlex.quote, self.context.variables.arguments())
         joint = " &&" if script.endswith("&&") else ""
         return f"before() {{\n{script.removesuffix('&&').strip()}\n}}\n{' '.join(['before', *arguments])}{joint}"
 
@@ -256,7 +260,7 @@ class Prelude:
 
 def _joined(kept: tuple[str, str]) -> str:
     text, after = kept
-    return f"{text} &\n" if after == "&" else f"{text} {after} " if after in _JOINTS else f"{text}\n"
+    return f"{text} &\n" if after == "&" else f"{text} {after} " if after in JOINTS else f"{text}\n"
 
 
 def _works_in_a_container(name: str, *, writes: bool) -> bool:

@@ -1,14 +1,15 @@
 """What is known while a script is read: its variables, its files, and where its remarks go."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from posixpath import basename
 from typing import Final
 
 from deepspeed_operator.cli.imports.expansion import MARK, Variables, expanded, shell_text
 from deepspeed_operator.cli.imports.remarks import Remarks
-from deepspeed_operator.cli.imports.shell import ShellCommand, assignment
+from deepspeed_operator.cli.imports.shell import DECLARING, ShellCommand, assignment
 from deepspeed_operator.dsconfig.wording import quoted
 
 # What the agent tells the ranks, and nobody else is to set.
@@ -21,7 +22,6 @@ OURS: Final = frozenset(
 )
 # Those of them to which an argument can refer, whatever the script makes them.
 REFERABLE: Final = frozenset({"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "GROUP_RANK", "RANK", "WORLD_SIZE"})
-DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
 PRINTING: Final = frozenset(
     {":", "cat", "date", "df", "echo", "env", "exit", "free", "hostname", "id", "ls", "lscpu", "nproc", "nvcc"}
     | {"nvidia-smi", "printenv", "printf", "pwd", "return", "set", "shopt", "trap", "true", "uptime", "wait", "which"}
@@ -62,26 +62,42 @@ class ScriptContext:
         self.remarks.changed(self.path, message)
 
     def shell_script(self, words: Sequence[str]) -> tuple[str, str, Sequence[str]] | None:
-        """Return script, shell and arguments of `sh -c SCRIPT`, or of a script whose text is known; else None."""
+        """Return script, shell and arguments, from $0 on, of `sh -c SCRIPT` or of a script that is known; else None."""
         words = list(words)
         while words and basename(words[0]) in _BEFORE_SHELLS:
             words = words[1:]
         if not words or self.depth >= _DEEPEST:
             return None
         if words[0] == "eval":
-            return " ".join(words[1:]), "/bin/bash", ()
+            return " ".join(words[1:]), "/bin/bash", _given(self.variables)
         if basename(words[0]) not in _SHELLS:
             text = self.file(words[0])
             is_shell = text is not None and re.match(r"#!.*sh\b", text)
-            return (text, "/bin/bash", words[1:]) if text is not None and is_shell else None
+            return (text, "/bin/bash", words) if text is not None and is_shell else None
         for at, word in enumerate(words[1:], 1):
             if re.fullmatch(r"-[a-z]*c[a-z]*", word):
                 rest = words[at + 2 :] if words[at + 1 : at + 2] == ["--"] else words[at + 1 :]
                 return (rest[0], words[0], rest[1:]) if rest else None
             if not word.startswith(("-", "+")) and words[at - 1] not in {"-o", "+o"}:
                 text = self.file(word)
-                return None if text is None else (text, words[0], words[at + 1 :])
+                return None if text is None else (text, words[0], words[at:])
         return None
+
+
+@contextmanager
+def with_arguments(variables: Variables, arguments: Sequence[str]) -> Iterator[None]:
+    """Give a script its own arguments, from $0 on, while it is read."""
+    before = _given(variables)
+    for given in (arguments, before):
+        for position in [name for name in variables.values if name.isdecimal()]:
+            del variables.values[position]
+        variables.values |= {str(position): argument for position, argument in enumerate(given)}
+        if given is arguments:
+            yield
+
+
+def _given(variables: Variables) -> list[str]:
+    return [variables.values[name] for name in sorted(filter(str.isdecimal, variables.values), key=int)]
 
 
 def learnt(command: ShellCommand, variables: Variables) -> list[tuple[str, str, bool]] | None:
@@ -123,7 +139,8 @@ def learnt(command: ShellCommand, variables: Variables) -> list[tuple[str, str, 
 def _is_default(name: str, condition: str) -> bool:
     """Whether a condition gives a variable a value where it has none, as `if [ -z "$NAME" ]` does."""
     reference = rf"\"?\$\{{?{name}(?::?-)?\}}?\"?"
-    return bool(re.search(rf"-z\s+{reference}|{reference}\s*==?\s*(\"\"|'')|!\s+-v\s+{name}\b", condition))
+    tests = rf"-z\s+{reference}|-n\s+{reference}\s*\]+\s*\|\||{reference}\s*==?\s*(\"\"|'')|!\s+-v\s+{name}\b"
+    return re.search(tests, condition) is not None
 
 
 def words_of_command(command: ShellCommand, variables: Variables) -> list[str]:

@@ -15,6 +15,7 @@ from deepspeed_operator.cli.imports.script_context import (
     ScriptContext,
     inner_text,
     short,
+    with_arguments,
     words_of_command,
 )
 from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
@@ -43,8 +44,8 @@ def entry_of(words: Sequence[str], context: ScriptContext) -> ScriptEntry:
     inner = context.shell_script(words)
     if inner is not None:
         text, shell, arguments = inner
-        _name_arguments(context, arguments)
-        return script_entry(text, context, shell)
+        with with_arguments(context.variables, arguments):
+            return script_entry(text, context, shell)
     if words and basename(words[0]) in PRINTING | WAITING:
         return ScriptEntry()
     return ScriptEntry(launch_line([*words], context.variables, context.remarks, context.path))
@@ -100,18 +101,14 @@ def _started(command: ShellCommand, context: ScriptContext) -> ScriptEntry:
     entry = ScriptEntry(outer)
     if outer is not None and inner is not None:
         text, shell, arguments = inner
-        _name_arguments(context, arguments)
-        entry = script_entry(inner_text(command, text, variables), context.inner(), shell)
+        text = inner_text(command, text, variables)
+        with with_arguments(variables, arguments):
+            entry = script_entry(text, context.inner(), shell)
         entry.line = entry.line.within(outer) if entry.line is not None else outer
     before = {name: variables.assign(name, raw) for name, raw in command.assignments()}
     if entry.line is not None:
         entry.line.environment = before | entry.line.environment
     return entry
-
-
-def _name_arguments(context: ScriptContext, arguments: Sequence[str]) -> None:
-    for position, argument in enumerate(arguments):
-        context.variables.values[str(position)] = argument
 
 
 def _after(commands: Sequence[ShellCommand], chosen: ShellCommand, text: str, context: ScriptContext) -> None:

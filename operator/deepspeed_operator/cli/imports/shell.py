@@ -4,7 +4,7 @@ It is read, never run: a word keeps its quotes, which expansion.py takes off.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +30,9 @@ _QUOTED: Final = re.compile(r"'[^'\n]*'")
 _ARGUMENTS: Final = re.compile(r"(?<!\\)\$(?:[@*#1-9]|\{(?:[@*\d]|#\}))|\bgetopts\b|\bshift\b")
 _TAKES_ARGUMENTS: Final = re.compile(r"(?<!\\)\$(?:#|\{#\})|\bgetopts\b|\bshift\b|\bin\s+\"?\$[@*]")
 _TEST: Final = re.compile(r"\[\[(\s.*?\s)\]\](?=[\s;&|)]|\Z)", re.DOTALL)
+_TESTING: Final = frozenset({"[", "[[", "command", "grep", "test", "type", "which"})
+DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
+JOINTS: Final = frozenset({"&&", "||", "|"})
 _NO_PARAMETERS: Final = re.compile(r"\(\s*\)")
 _BEHIND: Final = re.compile(r"[ \t]*(&&|\|\||\||&(?!>)|)")
 
@@ -86,6 +89,10 @@ class ShellCommand:
             yield pair
 
     @property
+    def is_assignment(self) -> bool:
+        return not self.argv or self.argv[0] in DECLARING
+
+    @property
     def argv(self) -> list[str]:
         """The words behind the assignments."""
         return self.words[sum(1 for _ in self.assignments()) :]
@@ -109,7 +116,21 @@ def asks_for_arguments(text: str) -> bool:
 
 def shell_commands(text: str) -> list[ShellCommand]:
     """Return the simple commands of a script, in their order. What no shell would read is read as far as it goes."""
-    return list(_Reader(text).commands())
+    commands = list(_Reader(text).commands())
+    joined: list[ShellCommand] = []
+    for command in commands:
+        joined = [*joined, command] if joined and joined[-1].after in JOINTS else [command]
+        if command.construct is None and command.is_assignment and _decides(text, joined[:-1]):
+            start = joined[0].start
+            condition = Construct(start, command.end, text[start : command.end], command.after)
+            for each in joined:
+                each.construct = condition
+    return commands
+
+
+def _decides(text: str, before: Sequence[ShellCommand]) -> bool:
+    """Whether the commands before one in its line decide if it is run, and are not just to succeed."""
+    return any(each.after == "||" or each.words[0] in _TESTING or text[each.start] in "!(" for each in before)
 
 
 class _Reader:
@@ -221,9 +242,12 @@ class _Reader:
                 return
             if word in _OPENS:
                 self._open(_OPENS[word], start)
+            if word == "!":
+                command.start = start
             if word in _BEFORE_COMMANDS:
                 return
-            command.start, command.construct = start, self.construct if self.open else None
+            command.start = start if command.start < 0 else command.start
+            command.construct = self.construct if self.open else None
         command.words.append(word)
         command.end = self.at
 

@@ -9,7 +9,6 @@ from deepspeed_operator.cli.imports.expansion import Variables, expanded
 from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line, starts_ranks
 from deepspeed_operator.cli.imports.remarks import Remarks
 from deepspeed_operator.cli.imports.script_context import (
-    DECLARING,
     NAMES,
     PRINTING,
     WAITING,
@@ -18,7 +17,7 @@ from deepspeed_operator.cli.imports.script_context import (
     learnt,
     words_of_command,
 )
-from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
+from deepspeed_operator.cli.imports.shell import DECLARING, ShellCommand, shell_commands
 
 _NOT_TRAINING: Final = frozenset({"compileall", "ensurepip", "http.server", "json.tool", "pip", "pip3", "venv"})
 _PREPARING: Final = frozenset(
