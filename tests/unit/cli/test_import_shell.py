@@ -74,3 +74,13 @@ def test_no_test_stays_joined_to_what_comes_behind_what_it_was_for() -> None:
     assert entrypoint(f'[ -d /x ] && echo there && echo here\n[ "$A" ] || export B=1\nwget x\n{START}') == (
         '[ "$A" ] || export B=1\nwget x'
     )
+
+
+def test_a_program_behind_env_trains() -> None:
+    assert line(f"env X=1 {START} --a")["training"] == {"script": "t.py", "args": ["--a"]}
+    assert entrypoint(f"env X=1 wget y\n{START}") == "env X=1 wget y"
+
+
+def test_what_began_beside_the_script_has_ended_where_the_script_waits_for_it() -> None:
+    assert entrypoint(f"wget a &\nwget b &\nwait\n{START}") == "wget a &\nwget b &\nwait"
+    assert entrypoint(f"wget a\nwait\n{START}") == "wget a"

@@ -194,9 +194,10 @@ class _Converter:
             )
         gpus = gpus_of(self.template)
         slots = self.given.slots or line.slots or _share(line.processes, nodes) or workload.slots
-        if slots is None and line.launcher and line.launcher != "shell":
+        one = self._starts_one(line)
+        if slots is None and line.launcher and line.launcher != "shell" and not one:
             slots = gpus  # the launchers start a rank for each
-        if slots is None and gpus is not None and gpus > 1 and not line.launcher:
+        if slots is None and gpus is not None and gpus > 1 and one:
             slots = 1
             remarks.warn(
                 workload.path,
@@ -212,6 +213,11 @@ class _Converter:
         if slots is not None:
             remarks.carried(workload.path, f"ranks a pod: {slots}")
         return nodes, slots
+
+    def _starts_one(self, line: LaunchLine) -> bool:
+        """Whether a pod has one process: no launcher starts it, or torchrun, which nothing tells of more."""
+        told = "PET_NPROC_PER_NODE" in self.workload.variables.values | dict.fromkeys(self.workload.variables.present)
+        return not line.launcher or (line.starts_one and not told and not self.trainer.get("envFrom"))
 
     def _judge(self, line: LaunchLine, nodes: int) -> None:
         """Refuse what would not train what is meant."""

@@ -136,6 +136,8 @@ def train_job(document: Json, runtimes: Mapping[str, Json]) -> Workload:
     values |= {"PET_MASTER_PORT": "$(MASTER_PORT)", "JOB_COMPLETION_INDEX": "$(NODE_RANK)"}
     if kind == "mpi":
         workload.starts = "one"
+    else:
+        values["PET_NPROC_PER_NODE"] = str(workload.slots or "auto")
     if fields.object("spec", "initializer"):
         remarks.left_out(
             "spec.initializer", "datasets and models: fetch them in an init container of spec.template, onto a volume"

@@ -10,26 +10,23 @@ from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.cli.imports import launcher_options as known
 from deepspeed_operator.cli.imports.accelerate_options import configuration_of, environment_of
 from deepspeed_operator.cli.imports.expansion import Variables
-from deepspeed_operator.cli.imports.launcher_options import LauncherOptions, again, included, number, options_of
+from deepspeed_operator.cli.imports.launcher_options import (
+    LauncherOptions,
+    again,
+    carried,
+    included,
+    listed,
+    number,
+    options_of,
+)
 from deepspeed_operator.cli.imports.remarks import Remarks
 
 _PYTHON: Final = re.compile(r"(pypy|python)[\d.]*")
 _SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
 _WRAPPERS: Final = frozenset(
-    {"catchsegv", "command", "exec", "nohup", "stdbuf", "sudo", "time", "tini", "dumb-init"}
-) | {
-    "chrt",
-    "env",
-    "ionice",
-    "nice",
-    "nsys",
-    "numactl",
-    "setsid",
-    "taskset",
-    "timeout",
-    "unbuffer",
-    "xvfb-run",
-}
+    {"catchsegv", "command", "exec", "nohup", "stdbuf", "sudo", "time", "tini", "dumb-init", "chrt", "env", "ionice"}
+    | {"nice", "nsys", "numactl", "setsid", "taskset", "timeout", "unbuffer", "xvfb-run"}
+)
 _REMOTE: Final = frozenset({"clush", "dsh", "parallel", "pdsh", "screen", "ssh", "tmux", "xargs"})
 _ENVIRONMENTS: Final = frozenset({"conda", "mamba", "micromamba", "pipenv", "pixi", "poetry", "uv", "hatch"})
 _CONTAINERS: Final = frozenset({"singularity", "apptainer", "enroot", "docker", "podman", "shifter"})
@@ -63,6 +60,7 @@ class LaunchLine:
     `node_rank`: which node this is, as the line says.
     `spans`: whether the launcher is told of other nodes, or takes them from its environment.
     `takes_all`: whether the launcher starts a rank for each GPU of its host.
+    `starts_one`: whether it starts one in each pod, unless its environment says how many.
     `names_nodes`, `names_slots`: whether it is told how many, in words that may not be known here.
     `image`: the container image that the launcher starts it in.
     `once_a_pod`: the command that goes on to start its ranks itself, with SIZE for their number; None: the agent does.
@@ -80,6 +78,7 @@ class LaunchLine:
     names_nodes: bool = False
     names_slots: bool = False
     takes_all: bool = False
+    starts_one: bool = False
     python: str | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])
     ds_config: Json | None = None
@@ -211,9 +210,10 @@ class _Line:
                 return LaunchLine("", "module", [name], rest, python=python)
             if words[at] == "-c":
                 return LaunchLine("", "command", [words[0], *options, *words[at:]])
+            width = 2 if words[at] in {"-W", "-X"} else 1
             if words[at] != "-u":  # the agent's ranks write at once anyway
-                options.append(words[at])
-            at += 1
+                options += words[at : at + width]
+            at += width
         script = words[at : at + 1]
         if options or not script:
             return LaunchLine("", "command", words)
@@ -252,6 +252,7 @@ class _Line:
         line.names_nodes = options.has("nnodes")
         line.takes_all = options.last("nproc_per_node") in {"auto", "gpu"}
         line.names_slots = options.has("nproc_per_node") and not line.takes_all
+        line.starts_one = not options.has("nproc_per_node")
         line.node_rank = options.last("node_rank")
         line.spans = (options.has("nnodes") and line.nodes != 1) and not options.has("standalone")
         line.max_restarts = self._number(options.last("max_restarts"))
@@ -302,15 +303,8 @@ class _Line:
         line.takes_all = not line.names_slots
         line.spans = (options.has("num_machines") and line.nodes != 1) or options.has("config_file")
         line.max_restarts = self._number(options.last("max_restarts"))
-        world = (
-            "num_machines",
-            "num_processes",
-            "machine_rank",
-            "main_process_ip",
-            "main_process_port",
-            "same_network",
-        )
-        hosts = ("rdzv_backend", "rdzv_conf", "deepspeed_hostfile", "deepspeed_multinode_launcher")
+        world = ("num_machines", "num_processes", "machine_rank", "main_process_ip", "main_process_port")
+        hosts = ("same_network", "rdzv_backend", "rdzv_conf", "deepspeed_hostfile", "deepspeed_multinode_launcher")
         ours = (*world, *hosts, "deepspeed_inclusion_filter", "deepspeed_exclusion_filter", "gpu_ids", "multi_gpu")
         self._dropped(options, _OURS, *ours[2:])
         if options.has("config_file", "use_fsdp", "use_megatron_lm", "tpu", "use_tp", "use_parallelism_config"):
@@ -351,7 +345,9 @@ class _Line:
         mapped = re.search(r"ppr:(\d+):node", " ".join(options.given.get("map_by", [])))
         per_node = per_node or (int(mapped[1]) if mapped else None) or (1 if options.has("pernode") else None)
         if line.launcher in {"", "shell"}:
-            line.processes, line.slots = processes, per_node
+            nodes, each = listed(options.last("H", "host", "hosts") or "")
+            line.processes, line.slots = processes or (nodes * each if nodes and each else None), per_node or each
+            line.nodes = line.nodes or (nodes if each is None else None)
         elif processes:
             line.nodes = line.nodes or processes  # one launcher a node
         line.spans = True
@@ -376,6 +372,8 @@ class _Line:
             line.processes, line.slots, line.spans = tasks, per_node, True
         line.launcher = f"srun {line.launcher}".strip()
         line.image = options.last("container_image")
+        line.environment = carried(options.last("export") or "") | line.environment
+        self._dropped(options, "write it as workingDir of the trainer container, in spec.template", "D", "chdir")
         self._dropped(options, "write the volumes into spec.template", "container_mounts", "container_workdir")
         return line
 

@@ -156,6 +156,18 @@ def included(filter_: str) -> tuple[int | None, int | None] | None:
     return len(hosts), slots.pop() if len(slots) == 1 else None
 
 
+def listed(hosts: str) -> tuple[int | None, int | None]:
+    """Return nodes and slots of mpirun's -H: a:8,b:8; None for slots that are not said, or differ."""
+    names = [host for host in hosts.split(",") if host]
+    slots = {number(host.partition(":")[2]) for host in names}
+    return len(names) or None, slots.pop() if len(slots) == 1 else None
+
+
+def carried(export: str) -> dict[str, str]:
+    """Return the variables to which srun's --export gives values: ALL,NAME=VALUE."""
+    return {name: value for each in export.split(",") for name, equals, value in [each.partition("=")] if equals}
+
+
 def again(options: LauncherOptions, name: str, flag: str) -> list[str]:
     """Return an option as it is written, as often as it is."""
     return [word for value in options.given[name] for word in ([flag, value] if value else [flag])]

@@ -17,6 +17,7 @@ from deepspeed_operator.cli.imports.script_context import (
     WAITING,
     ScriptContext,
     learnt,
+    prints,
     short,
     words_of_command,
 )
@@ -112,15 +113,16 @@ class Prelude:
         name = basename(argv[0]) if argv else ""
         writes = ">" in written
         piped = "|" in {command.before, command.after}
+        beside = any(after == "&" for _, after in self.kept)
         if name in WAITING or name.endswith("sshd"):
             self.context.left_out(written, "no ssh is needed, and the agents wait for each other")
         elif _HOSTS.search(written):
             self.context.left_out(written, "the operator writes the hostfile itself, and no ssh is needed")
         elif name == "rm":
             self.context.left_out(written, "whenever a pod starts it would delete what was saved before")
-        elif name == "exit" and command.before in JOINTS and not self.context.batch:
+        elif (name == "exit" and command.before in JOINTS and not self.context.batch) or (name == "wait" and beside):
             self.kept.append((written, command.after))
-        elif name in PRINTING and not writes and not (piped and not self.context.batch):
+        elif prints(argv) and not writes and not (piped and not self.context.batch):
             self.prints = self.prints or name != "set"
             if name == "set" and not self.context.batch:
                 self.kept.append((written, "\n"))

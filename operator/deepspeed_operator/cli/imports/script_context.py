@@ -78,10 +78,16 @@ class ScriptContext:
             if re.fullmatch(r"-[a-z]*c[a-z]*", word):
                 rest = words[at + 2 :] if words[at + 1 : at + 2] == ["--"] else words[at + 1 :]
                 return (rest[0], words[0], rest[1:]) if rest else None
-            if not word.startswith(("-", "+")) and words[at - 1] not in {"-o", "+o"}:
+            if not word.startswith(("-", "+")) and re.fullmatch(r"[-+][a-z]*[oO]", words[at - 1]) is None:
                 text = self.file(word)
                 return None if text is None else (text, words[0], words[at:])
         return None
+
+
+def prints(argv: Sequence[str]) -> bool:
+    """Whether a command does nothing but print, or set the shell; `env NAME=VALUE COMMAND` runs another one."""
+    name = basename(argv[0]) if argv else ""
+    return name in PRINTING and (name != "env" or len(argv) == 1)
 
 
 @contextmanager

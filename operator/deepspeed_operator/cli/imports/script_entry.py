@@ -10,10 +10,10 @@ from deepspeed_operator.cli.imports.expansion import shell_text
 from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line
 from deepspeed_operator.cli.imports.prelude import Prelude
 from deepspeed_operator.cli.imports.script_context import (
-    PRINTING,
     WAITING,
     ScriptContext,
     inner_text,
+    prints,
     short,
     with_arguments,
     words_of_command,
@@ -46,7 +46,7 @@ def entry_of(words: Sequence[str], context: ScriptContext) -> ScriptEntry:
         text, shell, arguments = inner
         with with_arguments(context.variables, arguments):
             return script_entry(text, context, shell)
-    if words and basename(words[0]) in PRINTING | WAITING:
+    if words and (prints(words) or basename(words[0]) in WAITING):
         return ScriptEntry()
     return ScriptEntry(launch_line([*words], context.variables, context.remarks, context.path))
 
@@ -117,13 +117,13 @@ def _after(commands: Sequence[ShellCommand], chosen: ShellCommand, text: str, co
     for command in commands:
         if command.construct is not None and command.construct is chosen.construct:
             continue
-        name = basename(command.argv[0]) if command.argv else ""
+        says_nothing = not command.argv or prints(command.argv)
         written = text[command.start : command.end].strip()
         if piped:
             context.left_out(f"| {written}", "kubectl logs shows what the ranks print")
             piped = command.after == "|"
-        elif command.argv and name not in PRINTING and chosen.after == "&":
+        elif not says_nothing and chosen.after == "&":
             why = "it ran beside the program, and nothing does here: what the program needs of it is to run elsewhere"
             context.remarks.warn(context.path, f"{short(written)}: {why}")
-        elif command.argv and name not in PRINTING:
+        elif not says_nothing:
             context.left_out(written, "nothing runs after the program, with whose end the pod ends")

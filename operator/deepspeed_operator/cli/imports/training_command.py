@@ -15,6 +15,7 @@ from deepspeed_operator.cli.imports.script_context import (
     ScriptContext,
     inner_text,
     learnt,
+    prints,
     words_of_command,
 )
 from deepspeed_operator.cli.imports.shell import DECLARING, ShellCommand, shell_commands
@@ -63,7 +64,7 @@ def launched_before(commands: Sequence[ShellCommand], chosen: int, context: Scri
 
 def _rank(command: ShellCommand, variables: Variables, context: ScriptContext) -> int:
     words = words_of_command(command, variables)
-    if not words or words[0] in DECLARING | PRINTING | (WAITING - {"pdsh", "ssh"}) | _PREPARING:
+    if not words or prints(words) or words[0] in DECLARING | (WAITING - {"pdsh", "ssh"}) | _PREPARING:
         return _NOTHING
     line = launch_line(words, variables, Remarks(), "")
     if line is None or not line.program:
@@ -84,10 +85,15 @@ def _rank_of(line: LaunchLine) -> int:
     if name == "shell":
         return _SCRIPT if len(line.program) > 1 else _NOTHING
     if name == "":
-        return _NOTHING if line.kind == "command" and "-c" not in line.program else _PROGRAM
+        return _PROGRAM if line.kind != "command" or "-c" in line.program or _is_python(line.program) else _NOTHING
     if name == "srun":
         starts_python = any(
             map(_PYTHON.fullmatch, line.program[1:-1])
         )  # behind a script that picks a GPU or binds CPUs
         return _TASKS if line.kind != "command" or starts_python else _NOTHING
     return _TASKS if name == "mpirun" else _LAUNCHER
+
+
+def _is_python(program: Sequence[str]) -> bool:
+    """Whether Python runs a program with options of its own, as `python -O train.py` does."""
+    return _PYTHON.fullmatch(program[0]) is not None and any(word.endswith(".py") for word in program)
