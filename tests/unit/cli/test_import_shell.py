@@ -84,3 +84,69 @@ def test_a_program_behind_env_trains() -> None:
 def test_what_began_beside_the_script_has_ended_where_the_script_waits_for_it() -> None:
     assert entrypoint(f"wget a &\nwget b &\nwait\n{START}") == "wget a &\nwget b &\nwait"
     assert entrypoint(f"wget a\nwait\n{START}") == "wget a"
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "needed"),
+    [
+        ("NGPU=$(nvidia-smi -L | wc -l)\nEACH=4", "$((EACH * NGPU))", ["EACH=4", "NGPU=$(nvidia-smi -L | wc -l)"]),
+        ("X=$(cat /n)", "${#X}", ["X=$(cat /n)"]),
+        ("Y=$(cat /n)\nX=Y", "${!X}", ["X=Y"]),
+    ],
+)
+def test_what_the_kept_shell_asks_for_in_any_way_is_assigned_there(before: str, word: str, needed: list[str]) -> None:
+    kept = entrypoint(f"{before}\n{START} --x {word}").splitlines()
+    assert set(needed) < set(kept)
+    assert kept[-1] == f"export ARGUMENT_1={word}"
+
+
+@pytest.mark.parametrize("filled", ["mapfile -t MORE < /list", 'IFS=, read -ra MORE <<< "$LIST"', ""])
+def test_an_array_that_nobody_knows_is_told(filled: str) -> None:
+    result = dsjob("import", "--command", f'{filled}\n{START} "${{MORE[@]}}"')
+    assert "args" not in job_of(result)["training"]
+    assert "MORE: an array that nothing in the file says" in told(result, "warning")
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("A=(--a 1)\nif [ $X = big ]; then A+=(--b); fi", ["--a", "1"]),
+        ("A=(--a 1)\n[ $X = big ] && A=(--b)", ["--a", "1"]),
+        ("if [ $X = big ]; then A=(--a); else A=(--b); fi", ["--a"]),
+    ],
+)
+def test_an_array_that_a_condition_decides_is_told(before: str, words: list[str]) -> None:
+    result = dsjob("import", "--command", f'{before}\n{START} "${{A[@]}}"')
+    assert job_of(result)["training"]["args"] == words
+    assert f"A: a condition of the script decides it; here it is {' '.join(words)}" in told(result, "warning")
+
+
+def test_words_that_a_variable_brings_with_it_are_there_with_it() -> None:
+    assert arguments(f"X='/a b'\n{START} ${{X:+--resume \"$X\" --r}} --z") == ["--resume", "/a b", "--r", "--z"]
+    assert arguments(f"X=/a\n{START} ${{X:+--resume $X}} --z") == ["--resume", "/a", "--z"]
+    for before in ("X=", "Y=1"):
+        assert arguments(f"{before}\n{START} ${{X:+--resume $X}} --z") == ["--z"]
+
+
+def test_a_default_does_not_hide_what_a_condition_sets() -> None:
+    script = f'if [ "$A" ]; then EXTRA=--x; fi\n{START} ${{EXTRA:-}} ${{EXTRA:---z}}'
+    result = dsjob("import", "--command", script)
+    assert job_of(result)["training"]["args"] == ["--z"]
+    assert "EXTRA: a condition of the script decides it; here it is its default" in told(result, "warning")
+
+
+@pytest.mark.parametrize(
+    ("request_", "gpus"),
+    [
+        ("--gres=gpu:a100", 1),
+        ("--gres=gpu:a100:8", 8),
+        ("--gres=gpu:8", 8),
+        ("--gres=nvme:2,gpu:h100:4(S:0-1)", 4),
+        ("--gres=gpu:a100:2,gpu:l40s:2,tmp:100G", 4),
+        ("--gpus-per-node=h100:8", 8),
+        ("--gres=gpu", 1),
+    ],
+)
+def test_slurms_gpus_are_counted_whatever_their_kind_is_named(tmp_path: Path, request_: str, gpus: int) -> None:
+    spec = job_of(batch(tmp_path, f"#!/bin/bash\n#SBATCH -N 1 {request_}\n{START}\n"))
+    assert spec["template"]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": gpus}

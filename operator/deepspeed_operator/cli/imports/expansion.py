@@ -14,6 +14,7 @@ MARK: Final = "\0"
 MARKED: Final = re.compile(f"{MARK}([^{MARK}]*){MARK}")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _DEFAULT: Final = re.compile(r"([A-Za-z_]\w*)(?::?([-=])(.*))?", re.DOTALL)
+_ALTERNATIVE: Final = re.compile(r"([A-Za-z_]\w*):?\+(.*)", re.DOTALL)
 _ARGUMENT: Final = re.compile(r"(\d+|[@*])(?::?[-=](.*))?", re.DOTALL)
 _WHICH: Final = re.compile(r"\$\((?:which|command -v) ([\w./-]+)\)")
 _OF_THE_SHELL: Final = frozenset(
@@ -43,6 +44,7 @@ class Variables:
     `conditional`: those that are assigned under a condition, and whose value there nobody knows.
     `doubtful`: those that have a value, and another one under a condition.
     `used`: those that were asked for; `undefined`: those of them that nothing is seen to set.
+    `unknown_arrays`: arrays that were asked for, or filled, with words that nobody knows.
     `asks_for_arguments`: whether the script's own arguments were asked for.
     """
 
@@ -53,6 +55,7 @@ class Variables:
     doubtful: set[str] = field(default_factory=set[str])
     used: set[str] = field(default_factory=set[str])
     undefined: set[str] = field(default_factory=set[str])
+    unknown_arrays: set[str] = field(default_factory=set[str])
     asks_for_arguments: bool = False
 
     def copy(self) -> "Variables":
@@ -82,6 +85,7 @@ class Variables:
     def assign(self, name: str, raw: str) -> str:
         """Note what a script assigns, and return it."""
         if raw.startswith("("):
+            self.arrays.setdefault(name, [])  # NAME+=(…) of none
             words = [word for command in shell_commands(raw[1:-1]) for word in command.words]
             self.arrays[name] = [each for word in words for each in expanded(word, self)]
             return " ".join(self.arrays[name])
@@ -100,8 +104,11 @@ def expanded(raw: str, variables: Variables) -> list[str]:
     """Return the arguments that a word becomes."""
     array = _ARRAY.fullmatch(raw)
     if array is not None:
-        variables.used.add(array[1])
-        return list(variables.arrays.get(array[1], ()))
+        name = array[1]
+        variables.used.add(name)
+        if name not in variables.arrays and name not in variables.values:
+            variables.unknown_arrays.add(name)
+        return list(variables.arrays.get(name) or filter(None, [variables.values.get(name)]))
     arguments = _ARGUMENTS.fullmatch(raw)
     if arguments is not None:
         return variables.arguments()[max(int(arguments[1] or 1), 1) - 1 :]
@@ -197,19 +204,7 @@ class _Expansion:
             self.at = bracket_end(self.raw, start + 1)
             self._arithmetic(start)
         elif following and following in "({":
-            self.at = bracket_end(self.raw, start + 1)
-            inner = self.raw[start + 2 : self.at - 1]
-            argument = _ARGUMENT.fullmatch(inner)
-            if argument is not None and following == "{":
-                self._argument(argument[1], argument[2] or "")
-                return
-            match = _DEFAULT.fullmatch(inner)
-            if match is None or (following == "(" and inner not in self.variables.present):
-                self._unknown(start)
-            else:
-                if match[2] == "=" and match[1] not in self.variables.values | dict.fromkeys(self.variables.present):
-                    self.variables.assign(match[1], f'"{match[3]}"')
-                self._value(match[1], match[3], splits=splits)
+            self._bracketed(start, splits=splits)
         elif name is not None:
             self.at = name.end()
             self._value(name[0], None, splits=splits)
@@ -223,15 +218,51 @@ class _Expansion:
             self.at = start + 1
             self._put("$")
 
+    def _bracketed(self, start: int, *, splits: bool) -> None:
+        """Read ${…} or $(…)."""
+        self.at = bracket_end(self.raw, start + 1)
+        inner = self.raw[start + 2 : self.at - 1]
+        if self.raw[start + 1] == "(":
+            if inner in self.variables.present:
+                self._value(inner, None, splits=splits)
+            else:
+                self._unknown(start)
+            return
+        argument, match, alternative = (each.fullmatch(inner) for each in (_ARGUMENT, _DEFAULT, _ALTERNATIVE))
+        if argument is not None:
+            self._argument(argument[1], argument[2] or "")
+        elif alternative is not None and not self._depends(alternative[1]):
+            if self.variables.values.get(alternative[1]):
+                self._among(alternative[2], splits=splits)
+        elif match is None:
+            self._unknown(start)
+        else:
+            if match[2] == "=" and match[1] not in self.variables.values | dict.fromkeys(self.variables.present):
+                self.variables.assign(match[1], f'"{match[3]}"')
+            self._value(match[1], match[3], splits=splits)
+
     def _argument(self, position: str, default: str) -> None:
         """Put one of the script's own arguments, or its default, since they are none where nobody says them."""
         given = self.variables.arguments()
         value = " ".join(given) if position in {"@", "*"} else self.variables.values.get(position)
         self.pieces.append((value or default, True))
 
+    def _depends(self, name: str) -> bool:
+        """Whether only a running shell knows if a variable has a value."""
+        known = self.variables
+        return name in known.conditional or (name in known.present and name not in known.values)
+
+    def _among(self, raw: str, *, splits: bool) -> None:
+        """Put the pieces of the word that stands in ${NAME:+WORD}."""
+        inner = _Expansion(raw if splits else f'"{raw}"', self.variables, keep=self.keep)
+        inner.pieces_of_text()
+        self.pieces += [(text, splits and (divides or not text.strip())) for text, divides in inner.pieces]
+
     def _value(self, name: str, default: str | None, *, splits: bool) -> None:
         known = self.variables
         if default is not None and name not in known.values and name not in known.present:
+            if name in known.conditional:
+                known.doubtful.add(name)
             inner = _Expansion(f'"{default}"', known, keep=self.keep)
             self.pieces.append(("".join(inner.pieces_of_text()), splits))
         elif self.keep and (name not in known.values or name in known.present):

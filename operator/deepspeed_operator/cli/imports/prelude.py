@@ -10,13 +10,13 @@ from typing import Final
 from deepspeed_operator.cli.imports.expansion import MARK, MARKED
 from deepspeed_operator.cli.imports.launch_line import LaunchLine
 from deepspeed_operator.cli.imports.script_context import (
-    NAMES,
     OURS,
     PRINTING,
     REFERABLE,
     WAITING,
     ScriptContext,
     learnt,
+    names_asked,
     prints,
     short,
     words_of_command,
@@ -168,11 +168,16 @@ class Prelude:
             self.context.variables.asks_for_arguments = False
         used = self.context.variables.used
         for name in sorted(self._composing() & self.context.variables.doubtful - OURS):
-            value = short(self.context.variables.values[name].replace(MARK, ""))
+            variables = self.context.variables
+            words = variables.arrays.get(name) or [variables.values.get(name, "its default")]
+            value = short(" ".join(words).replace(MARK, ""))
             self.context.remarks.warn(
                 self.context.path,
                 f"{name}: a condition of the script decides it; here it is {value or 'empty'}",
             )
+        for name in sorted(self._composing() & self.context.variables.unknown_arrays):
+            why = "an array that nothing in the file says: its words are none here; write them into spec.training.args"
+            self.context.remarks.warn(self.context.path, f"{name}: {why}")
         composed = {written for name, written in self.assigned if name in used and not exports}
         self.kept = [each for each in self.kept if each[0] not in composed]
         if all(text.startswith("set ") for text, _ in self.kept) and not exports:
@@ -215,7 +220,7 @@ class Prelude:
         texts = [*(text.partition("=")[2] for text, _ in exports), *(text for text, _ in self.kept)]
         needed: list[str] = []
         for name, written in reversed(self.assigned):
-            if not any(re.search(rf"\$\{{?{name}\b", text) for text in texts):
+            if not any(name in names_asked(text) for text in texts):
                 continue
             known = self.context.variables.values.get(name)
             is_plain = known is not None and MARK not in known and "$" not in known
@@ -232,7 +237,7 @@ class Prelude:
         assignments = [match for each in self.commands for word in each.words if (match := _ASSIGNMENT.match(word))]
         for match in reversed(assignments):
             if match[1] in names:
-                names |= set(NAMES.findall(match[2]))
+                names |= names_asked(match[2])
         return names
 
     def _exports(self, line: LaunchLine) -> list[tuple[str, str]]:

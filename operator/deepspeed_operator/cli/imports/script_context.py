@@ -30,8 +30,10 @@ PRINTING: Final = frozenset(
 WAITING: Final = frozenset({"hostname", "pdsh", "service", "sleep", "ssh", "ssh-keygen", "ssh-keyscan", "sshd"})
 _SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
 _BEFORE_SHELLS: Final = frozenset({"--", "-g", "-s", "dumb-init", "exec", "tini"})
-NAMES: Final = re.compile(r"\$\{?([A-Za-z_]\w*)")  # of variables, where a shell asks for them
+_ASKED: Final = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
+_ARITHMETIC: Final = re.compile(r"\(\((.*?)\)\)", re.DOTALL)
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_READS_ARRAY: Final = re.compile(r"(?:mapfile|readarray|read\s(?:.*\s)?-[a-z]*a)\s")
 _DEEPEST: Final = 4
 
 
@@ -118,22 +120,15 @@ def learnt(command: ShellCommand, variables: Variables) -> list[tuple[str, str, 
         return []
     if command.argv[:1] == ["read"] and command.heredoc is not None and _NAME.fullmatch(command.argv[-1]):
         pairs = [(command.argv[-1], command.heredoc)]  # read -r -d '' NAME <<EOF
+    if _READS_ARRAY.match(" ".join(command.argv)):
+        variables.arrays.pop(command.argv[-1], None)
+        variables.unknown_arrays.add(command.argv[-1])
     found: list[tuple[str, str, bool]] = []
     if command.construct is not None and command.construct.reads_arguments and "1" not in variables.values:
         return found  # without arguments it assigns nothing
     for name, raw in pairs:
-        is_default = command.construct is not None and _is_default(name, command.construct.text)
-        if command.construct is not None and (
-            variables.values.get(name) or (name in variables.values and not is_default)
-        ):
-            if not is_default and variables.copy().assign(name, raw) != variables.values[name]:
-                variables.doubtful.add(name)
-            continue  # what was before is as likely
-        if command.construct is not None and not raw.startswith("("):
-            trial = variables.copy().assign(name, raw)
-            if MARK in trial or name not in variables.values:
-                variables.conditional.add(name)
-                continue
+        if command.construct is not None and _undecided(name, raw, command.construct.text, variables):
+            continue
         value = variables.assign(name, raw)
         if name in REFERABLE and MARK in value:
             variables.values.pop(name, None)
@@ -142,11 +137,37 @@ def learnt(command: ShellCommand, variables: Variables) -> list[tuple[str, str, 
     return found if pairs or declares else None
 
 
+def _undecided(name: str, raw: str, condition: str, variables: Variables) -> bool:
+    """Note what a condition assigns, and return whether it is not taken: what was before is as likely."""
+    trial = variables.copy()
+    value = trial.assign(name, raw)
+    if raw.startswith("("):
+        if variables.arrays.get(name) != trial.arrays[name]:
+            variables.doubtful.add(name)
+        if name not in variables.arrays:
+            variables.assign(name, raw)  # nothing else is known of it
+        return True
+    known, is_default = variables.values.get(name), _is_default(name, condition)
+    if known or (known is not None and not is_default):
+        if not is_default and value != known:
+            variables.doubtful.add(name)
+        return True
+    if known is None or MARK in value:
+        variables.conditional.add(name)
+        return True
+    return False
+
+
 def _is_default(name: str, condition: str) -> bool:
     """Whether a condition gives a variable a value where it has none, as `if [ -z "$NAME" ]` does."""
     reference = rf"\"?\$\{{?{name}(?::?-)?\}}?\"?"
     tests = rf"-z\s+{reference}|-n\s+{reference}\s*\]+\s*\|\||{reference}\s*==?\s*(\"\"|'')|!\s+-v\s+{name}\b"
     return re.search(tests, condition) is not None
+
+
+def names_asked(text: str) -> set[str]:
+    """Return the names of the variables for which a piece of shell asks; in (( )) they stand by themselves."""
+    return {*_ASKED.findall(text), *_NAME.findall(" ".join(_ARITHMETIC.findall(text)))}
 
 
 def words_of_command(command: ShellCommand, variables: Variables) -> list[str]:

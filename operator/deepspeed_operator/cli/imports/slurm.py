@@ -153,11 +153,15 @@ def _gpus(given: dict[str, str], nodes: int, tasks: int) -> int | None:
         value = given.pop(option, None)
         if value is None or (option == "gres" and "gpu" not in value):
             continue
-        count = re.search(
-            r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)", value if option != "gres" else value[value.index("gpu") :]
-        )
-        found = found or (max(int(int(count[1]) * share), 1) if count else 1)
+        found = found or max(int(_counted(value, of_any=option == "gres") * share), 1)
     return found
+
+
+def _counted(value: str, *, of_any: bool) -> int:
+    """Return how many GPUs a list says, a kind without a number is one; `of_any`: it is one of any resources."""
+    entries = [each.split(":") for each in re.sub(r"\([^)]*\)", "", value).split(",")]
+    counts = [number(entry[-1]) for entry in entries if not of_any or entry[0] == "gpu"]
+    return sum(1 if count is None else count for count in counts)
 
 
 def _resources(given: dict[str, str], gpus: int | None, tasks: int, remarks: Remarks) -> Json:

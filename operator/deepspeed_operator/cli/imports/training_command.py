@@ -9,12 +9,12 @@ from deepspeed_operator.cli.imports.expansion import Variables, expanded
 from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line, starts_ranks
 from deepspeed_operator.cli.imports.remarks import Remarks
 from deepspeed_operator.cli.imports.script_context import (
-    NAMES,
     PRINTING,
     WAITING,
     ScriptContext,
     inner_text,
     learnt,
+    names_asked,
     prints,
     words_of_command,
 )
@@ -49,7 +49,7 @@ def asked_behind_launchers(command: ShellCommand, variables: Variables) -> set[s
     known, words = variables.copy(), [*command.argv]
     expansions = [[word for word in expanded(raw, known) if not word.endswith(".py")] for raw in words]
     starts = [at for at, each in enumerate(expansions) if any(map(starts_ranks, each))]
-    return set(NAMES.findall(" ".join(words[starts[-1] if starts else 0 :])))
+    return names_asked(" ".join(words[starts[-1] if starts else 0 :]))
 
 
 def launched_before(commands: Sequence[ShellCommand], chosen: int, context: ScriptContext) -> Iterator[ShellCommand]:
