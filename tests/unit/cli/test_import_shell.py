@@ -150,3 +150,31 @@ def test_a_default_does_not_hide_what_a_condition_sets() -> None:
 def test_slurms_gpus_are_counted_whatever_their_kind_is_named(tmp_path: Path, request_: str, gpus: int) -> None:
     spec = job_of(batch(tmp_path, f"#!/bin/bash\n#SBATCH -N 1 {request_}\n{START}\n"))
     assert spec["template"]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": gpus}
+
+
+INNER = "export NCCL_ALGO=Ring; cd /work/app; pip install x; LR=3"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f'main() {{ {INNER}; {START} --lr $LR; }}; main "$@"',
+        f"function main {{\n  {INNER}\n  {START} --lr $LR\n}}\nmain 2>&1 | tee log",
+        f"({INNER}; {START} --lr $LR)",
+        f"{{ {INNER}; {START} --lr $LR; }} > log",
+        f'launch() {{\n{START} --lr $LR\n}}\nmain() {{\n{INNER}\nlaunch\n}}\nmain "$@"',
+    ],
+)
+def test_what_stands_in_a_function_beside_the_program_runs_as_elsewhere(script: str) -> None:
+    spec = line(script)
+    assert spec["training"] == {"script": "t.py", "args": ["--lr", "3"]}
+    assert spec["template"]["spec"]["containers"][0]["env"] == [{"name": "NCCL_ALGO", "value": "Ring"}]
+    assert entrypoint(script) == "cd /work/app\npip install x"
+
+
+def test_what_stands_in_a_loop_beside_the_program_is_told() -> None:
+    script = f"for s in 1 2; do\n  export A=$s\n  pip install x\n  [ -d /x ] && echo\n  {START} --seed $s\ndone"
+    left_out = told(dsjob("import", "--command", script), "left out")
+    assert "export A=$s: it stands in the loop" in left_out
+    assert "pip install x: it stands in the loop" in left_out
+    assert left_out.count("it stands in") == 2

@@ -132,9 +132,8 @@ def test_a_script_with_the_line_ends_of_windows_keeps_its_arguments(tmp_path: Pa
     [
         'if [ "$AGAIN" ]; then\n  deepspeed --num_gpus 8 train.py -r\nelse\n  deepspeed --num_gpus 8 train.py\nfi\n',
         "for seed in 1 2; do\n  deepspeed --num_gpus 8 train.py --seed $seed\ndone\n",
-        'main() {\n  deepspeed --num_gpus 8 train.py\n}\nmain "$@"\n',
     ],
-    ids=["condition", "loop", "function"],
+    ids=["condition", "loop"],
 )
 def test_a_program_within_a_construct_is_started_by_the_ranks_alone(tmp_path: Path, script: str) -> None:
     path = tmp_path / "train.sh"

@@ -60,7 +60,10 @@ class Prelude:
             if construct is None:
                 self._simple(command)
                 continue
-            learnt(command, self.context.variables)
+            assigned = learnt(command, self.context.variables)
+            if construct is within and not _is_test(command) and (assigned is None or command.argv):
+                why = "it stands in the loop or condition in which the program does, which is started by itself here"
+                self.context.left_out(self.text[command.start : command.end].strip(), why)
             if construct not in seen:
                 seen.append(construct)
                 self._compound(construct)
@@ -273,3 +276,9 @@ def _joined(kept: tuple[str, str]) -> str:
 def _works_in_a_container(name: str, *, writes: bool) -> bool:
     """Whether a command of a batch script means the same in a pod."""
     return name in {"pip", "pip3", "mkdir"} or (name in {"cat", "echo", "printf", "tee"} and writes)
+
+
+def _is_test(command: ShellCommand) -> bool:
+    """Whether a command only decides, says how often, or prints."""
+    first = "".join(command.argv[:1])
+    return first in {"[", "[[", "case", "for", "select", "test"} or first.startswith("((") or prints(command.argv)

@@ -7,6 +7,7 @@ from posixpath import basename, normpath
 from typing import Final
 
 from deepspeed_operator.cli.imports.expansion import shell_text
+from deepspeed_operator.cli.imports.groups import ungrouped
 from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line
 from deepspeed_operator.cli.imports.prelude import Prelude
 from deepspeed_operator.cli.imports.script_context import (
@@ -53,6 +54,7 @@ def entry_of(words: Sequence[str], context: ScriptContext) -> ScriptEntry:
 
 def script_entry(text: str, context: ScriptContext, shell: str = "/bin/bash") -> ScriptEntry:
     """Read a script; `shell`: what runs it."""
+    text = ungrouped(text, context)
     commands = shell_commands(text)
     context = replace(context, file=_files_of(commands, text, context))
     prelude = Prelude(context, text)

@@ -42,16 +42,24 @@ class Construct:
     """A loop, condition, function or parentheses, with all that is in it and its redirections, as it is written.
 
     `start`, `end`: its place in the text; `after`: the operator behind it, a newline where there is none.
+    `opening`, `closing`: where its body begins and ends, -1 where it is a line of commands.
     """
 
     start: int
     end: int = -1
+    opening: int = -1
+    closing: int = -1
     text: str = ""
     after: str = "\n"
 
     @property
     def is_function(self) -> bool:
         return _FUNCTION.match(self.text) is not None
+
+    @property
+    def is_group(self) -> bool:
+        """Whether all that is in it is run as it is written: in a function, braces or parentheses."""
+        return self.opening >= 0 and self.text[self.opening - self.start] in "{("
 
     @property
     def reads_arguments(self) -> bool:
@@ -122,7 +130,7 @@ def shell_commands(text: str) -> list[ShellCommand]:
         joined = [*joined, command] if joined and joined[-1].after in JOINTS else [command]
         if command.construct is None and command.is_assignment and _decides(text, joined[:-1]):
             start = joined[0].start
-            condition = Construct(start, command.end, text[start : command.end], command.after)
+            condition = Construct(start, command.end, text=text[start : command.end], after=command.after)
             for each in joined:
                 each.construct = condition
     return commands
@@ -253,7 +261,7 @@ class _Reader:
 
     def _open(self, end: str, start: int) -> None:
         if not self.open:
-            self.construct = Construct(start if self.function < 0 else self.function)
+            self.construct = Construct(start if self.function < 0 else self.function, opening=start)
             self.function = -1
         self.open.append(end)
 
@@ -262,6 +270,7 @@ class _Reader:
         if self.open:
             return
         end = self.at
+        self.construct.closing = end - 1
         while (redirection := _REDIRECTION.match(self.text, _behind_spaces(self.text, end))) is not None:
             if _HEREDOC.match(self.text, redirection.start()) or redirection[0].endswith("<<<"):
                 break

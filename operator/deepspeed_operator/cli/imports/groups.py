@@ -1,0 +1,41 @@
+"""A script whose program stands in a function, braces or parentheses → the same commands without these."""
+
+import re
+from typing import Final
+
+from deepspeed_operator.cli.imports.script_context import ScriptContext
+from deepspeed_operator.cli.imports.shell import Construct, shell_commands
+from deepspeed_operator.cli.imports.training_command import training_command
+
+_NAME: Final = re.compile(r"(?:function\s+)?([^\s(){}]+)")
+_DEEPEST: Final = 4
+
+
+def ungrouped(text: str, context: ScriptContext) -> str:
+    """Return a script with the body of what its program stands in where that is run, if that is once."""
+    for _ in range(_DEEPEST):
+        commands = shell_commands(text)
+        chosen = training_command(commands, context)
+        construct = None if chosen is None else commands[chosen].construct
+        if construct is None or not construct.is_group:
+            break
+        body = text[construct.opening + 1 : construct.closing].strip().rstrip(";")
+        if not construct.is_function:
+            text = f"{text[: construct.start]}{body}{text[construct.closing + 1 :]}"
+            continue
+        call = _call(text, construct)
+        if call is None:
+            break
+        start, end = call
+        text = f"{text[: construct.start]}{text[construct.end : start]}{body}{text[end:]}"
+    return text
+
+
+def _call(text: str, function: Construct) -> tuple[int, int] | None:
+    """Return where a function is called; None where it is not, or more than once."""
+    name = _NAME.match(function.text)
+    assert name is not None, "a function has a name"
+    calls = [each for each in shell_commands(text) if each.start >= function.end and each.argv[:1] == [name[1]]]
+    if len(calls) != 1:
+        return None
+    return calls[0].start, calls[0].start + len(re.split(r"[|&;>\n]", text[calls[0].start : calls[0].end])[0].rstrip())
