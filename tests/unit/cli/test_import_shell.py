@@ -178,3 +178,26 @@ def test_what_stands_in_a_loop_beside_the_program_is_told() -> None:
     assert "export A=$s: it stands in the loop" in left_out
     assert "pip install x: it stands in the loop" in left_out
     assert left_out.count("it stands in") == 2
+
+
+@pytest.mark.parametrize(
+    "decides", ["case $MODEL in\n7b) LR=1e-4;;\n*) LR=3;;\nesac", "if [ $M = b ]; then LR=3; fi", "[ $M = b ] && LR=3"]
+)
+def test_what_a_batch_scripts_condition_decides_and_nobody_knows_is_told(tmp_path: Path, decides: str) -> None:
+    result = batch(tmp_path, f"#!/bin/bash\n#SBATCH -N 1\n{decides}\nexport OUT=$LR\n{START} --lr $LR\n")
+    assert "LR: a condition that is left out decides it, so that it is empty here" in told(result, "warning")
+
+
+def test_the_script_that_is_run_knows_where_it_lies() -> None:
+    kept = 'cd "$(dirname "$0")"; wget "$(dirname "${BASH_SOURCE[0]}")/x" | awk \'{print $0}\''
+    written = f"cat > /w/run.sh <<'END'\n{kept}\n{START}\nEND\n"
+    assert 'cd "$(dirname "/w/run.sh")"\nwget "$(dirname "/w/run.sh")/x" | awk \'{print $0}\'' in entrypoint(
+        f"{written}bash /w/run.sh"
+    )
+    assert "$0, BASH_SOURCE: where the script lies" in told(dsjob("import", "--command", f"{kept}\n{START}"), "warning")
+
+
+def test_quotes_of_a_here_document_and_apostrophes_of_comments_are_what_they_are_to_a_shell() -> None:
+    script = f'cat > /w/run.sh <<END\n{START} --json "{{\\"a\\": 1}}" --b "c d"\nEND\nbash /w/run.sh'
+    assert arguments(script) == ["--json", '{"a": 1}', "--b", "c d"]
+    assert arguments(f'ARGS=(\n  --a 1 # don\'t\n  --b 2\n)\n{START} "${{ARGS[@]}}"') == ["--a", "1", "--b", "2"]

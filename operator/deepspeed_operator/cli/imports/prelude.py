@@ -28,6 +28,7 @@ _OF_THE_IMAGE: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _HOSTS: Final = re.compile(r"hostfile|/etc/(volcano|mpi)/|authorized_keys|known_hosts|/\.?ssh\b")
 _ASKS_SLURM: Final = re.compile(r"\b(s(control|queue|acct|info|run|bcast)|SLURMD?_\w+)\b")
+_SELF: Final = re.compile(r"'[^']*'|(\$(?:\{(?:0|BASH_SOURCE(?:\[0\])?)\}|(?:0|BASH_SOURCE)\b))")  # no awk's $0
 _TEST: Final = re.compile(r"!?\s*(?:\[|test\s|\(\()")
 _OPTIONS: Final = re.compile(r"(^|\s)--?\w|/.*\s")
 
@@ -169,18 +170,8 @@ class Prelude:
             why = "the script's own arguments, which are taken as none; write what they were into spec.training.args"
             self.context.left_out("$1, $@", why)
             self.context.variables.asks_for_arguments = False
+        self._doubts()
         used = self.context.variables.used
-        for name in sorted(self._composing() & self.context.variables.doubtful - OURS):
-            variables = self.context.variables
-            words = variables.arrays.get(name) or [variables.values.get(name, "its default")]
-            value = short(" ".join(words).replace(MARK, ""))
-            self.context.remarks.warn(
-                self.context.path,
-                f"{name}: a condition of the script decides it; here it is {value or 'empty'}",
-            )
-        for name in sorted(self._composing() & self.context.variables.unknown_arrays):
-            why = "an array that nothing in the file says: its words are none here; write them into spec.training.args"
-            self.context.remarks.warn(self.context.path, f"{name}: {why}")
         composed = {written for name, written in self.assigned if name in used and not exports}
         self.kept = [each for each in self.kept if each[0] not in composed]
         if all(text.startswith("set ") for text, _ in self.kept) and not exports:
@@ -203,7 +194,36 @@ class Prelude:
                 why = "no pod has SLURM, so that it is empty there: write what it stands for into spec.training"
                 self.context.remarks.warn(self.context.path, f"{short(text)}: {why}")
         before = [(text, "\n") for text in needed if (text, "\n") not in self.kept]
-        return self._function_of("".join(map(_joined, [*before, *self.kept, *exports])).strip())
+        return self._function_of(self._named("".join(map(_joined, [*before, *self.kept, *exports])).strip()))
+
+    def _doubts(self) -> None:
+        """Warn of what the program's words are composed of, where only the script that runs knows it."""
+        variables, composing = self.context.variables, self._composing()
+        for name in sorted(composing & variables.doubtful - OURS):
+            words = variables.arrays.get(name) or [variables.values.get(name, "its default")]
+            value = short(" ".join(words).replace(MARK, ""))
+            self.context.remarks.warn(
+                self.context.path,
+                f"{name}: a condition of the script decides it; here it is {value or 'empty'}",
+            )
+        for name in sorted(composing & variables.unknown_arrays):
+            why = "an array that nothing in the file says: its words are none here; write them into spec.training.args"
+            self.context.remarks.warn(self.context.path, f"{name}: {why}")
+        for name in sorted(composing & variables.used & variables.conditional - variables.values.keys()):
+            if not any(re.search(rf"\b{name}\+?=", text) for text, _ in self.kept):
+                why = "a condition that is left out decides it, so that it is empty here: write what it is to be"
+                self.context.remarks.warn(self.context.path, f"{name}: {why}")
+
+    def _named(self, script: str) -> str:
+        """Return the shell with the script's own path in place of $0, which is another one's there."""
+        path = self.context.variables.values.get("0")
+        named = _SELF.sub(lambda match: match[0] if match[1] is None else path or match[0], script)
+        if path is None and any(match[1] for match in _SELF.finditer(script)):
+            why = (
+                "where the script lies, no pod knows: write that directory into it, or into the container's workingDir"
+            )
+            self.context.remarks.warn(self.context.path, f"$0, BASH_SOURCE: {why}")
+        return named
 
     def _function_of(self, script: str) -> str:
         """Return the script as a function where it asks for arguments: those of the entrypoint are the program."""

@@ -1,7 +1,7 @@
 """What is known while a script is read: its variables, its files, and where its remarks go."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from posixpath import basename
@@ -93,7 +93,7 @@ def prints(argv: Sequence[str]) -> bool:
 
 
 @contextmanager
-def with_arguments(variables: Variables, arguments: Sequence[str]) -> Iterator[None]:
+def with_arguments(variables: Variables, arguments: Sequence[str]) -> Generator[None]:
     """Give a script its own arguments, from $0 on, while it is read."""
     before = _given(variables)
     for given in (arguments, before):

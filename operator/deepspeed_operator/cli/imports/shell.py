@@ -292,10 +292,13 @@ class _Reader:
                     break
             body = self.text[start:before]
             is_plain = "\\" in heredoc[0] or heredoc[2]
-            command.heredoc = (
-                "'" + body.replace("'", "'\\''") + "'" if is_plain else '"' + body.replace('"', '\\"') + '"'
-            )
+            command.heredoc = "'" + body.replace("'", "'\\''") + "'" if is_plain else f'"{_quoted_body(body)}"'
         self.heredocs.clear()
+
+
+def _quoted_body(body: str) -> str:
+    """Return a here-document as it stands in double quotes, where a backslash takes off a quote's meaning, too."""
+    return re.sub(r'\\[^"]|(\\?)"', lambda each: each[0] if each[1] is None else each[1] * 2 + '\\"', body)
 
 
 def _behind_spaces(text: str, at: int) -> int:
@@ -357,6 +360,8 @@ def bracket_end(text: str, at: int) -> int:
             at = _behind(text, "'", at + 1) - 1
         elif sign == '"':
             at = double_quote_end(text, at) - 1
+        elif sign == "#" and opening == "(" and text[at - 1] in " \t\n(":
+            at = _line_end(text, at)  # a comment
         elif sign == opening:
             depth += 1
         elif sign == closing:
