@@ -201,3 +201,10 @@ def test_quotes_of_a_here_document_and_apostrophes_of_comments_are_what_they_are
     script = f'cat > /w/run.sh <<END\n{START} --json "{{\\"a\\": 1}}" --b "c d"\nEND\nbash /w/run.sh'
     assert arguments(script) == ["--json", '{"a": 1}', "--b", "c d"]
     assert arguments(f'ARGS=(\n  --a 1 # don\'t\n  --b 2\n)\n{START} "${{ARGS[@]}}"') == ["--a", "1", "--b", "2"]
+
+
+def test_a_function_is_given_the_arguments_of_its_call() -> None:
+    body = f"wget x | awk '{{print $1}}'\n{START} --lr $1 --out \"${{2:-/o}}\" --n ${{3:-4}}"
+    script = f"train() {{\n{body}\n}}\ntrain 1e-4 /out"
+    assert arguments(script) == ["--lr", "1e-4", "--out", "/out", "--n", "4"]
+    assert entrypoint(script) == "wget x | awk '{print $1}'"

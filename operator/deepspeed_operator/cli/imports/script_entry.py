@@ -7,7 +7,6 @@ from posixpath import basename, normpath
 from typing import Final
 
 from deepspeed_operator.cli.imports.expansion import shell_text
-from deepspeed_operator.cli.imports.groups import ungrouped
 from deepspeed_operator.cli.imports.launch_line import LaunchLine, launch_line
 from deepspeed_operator.cli.imports.prelude import Prelude
 from deepspeed_operator.cli.imports.script_context import (
@@ -21,6 +20,7 @@ from deepspeed_operator.cli.imports.script_context import (
 )
 from deepspeed_operator.cli.imports.shell import ShellCommand, shell_commands
 from deepspeed_operator.cli.imports.training_command import asked_behind_launchers, launched_before, training_command
+from deepspeed_operator.cli.imports.ungrouping import ungrouped
 
 _TARGET: Final = re.compile(r"(?:>|^tee\s)\s*([^\s<>&]+)")
 

@@ -1,6 +1,7 @@
 """A script whose program stands in a function, braces or parentheses → the same commands without these."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from deepspeed_operator.cli.imports.script_context import ScriptContext
@@ -8,6 +9,9 @@ from deepspeed_operator.cli.imports.shell import Construct, shell_commands
 from deepspeed_operator.cli.imports.training_command import training_command
 
 _NAME: Final = re.compile(r"(?:function\s+)?([^\s(){}]+)")
+_PLAIN: Final = re.compile(r"[\w./:=,@%+-]+")
+_TAKES_APART: Final = re.compile(r"\$\{?[@*#]|\b(?:shift|getopts)\b")
+_POSITION: Final = re.compile(r"'[^']*'|\$(?:([1-9])|\{([1-9])(?::?-([^{}]*))?\})")
 _DEEPEST: Final = 4
 
 
@@ -27,8 +31,23 @@ def ungrouped(text: str, context: ScriptContext) -> str:
         if call is None:
             break
         start, end = call
+        body = _with_arguments(body, text[start:end].split()[1:])
         text = f"{text[: construct.start]}{text[construct.end : start]}{body}{text[end:]}"
     return text
+
+
+def _with_arguments(body: str, arguments: Sequence[str]) -> str:
+    """Return a function's body with the arguments of its call, where these are plain words; "$@" is the script's."""
+    if not arguments or not all(map(_PLAIN.fullmatch, arguments)) or _TAKES_APART.search(body):
+        return body
+
+    def argument(match: re.Match[str]) -> str:
+        if match[0].startswith("'"):
+            return match[0]
+        position = int(match[1] or match[2])
+        return arguments[position - 1] if position <= len(arguments) else match[3] or ""
+
+    return _POSITION.sub(argument, body)
 
 
 def _call(text: str, function: Construct) -> tuple[int, int] | None:
