@@ -57,7 +57,10 @@ def test_an_assignment_behind_a_test_is_made_where_the_test_lets_it(test: str) -
     assert "X: a condition of the script decides it" in told(result, "warning")
     unset = f'{test} MORE="--debug"\nwget x\n{START} --more $MORE'
     assert arguments(unset) == ["--more", "$(MORE)"]
-    assert entrypoint(unset) == f'{test} MORE="--debug"\nwget x\nexport MORE'
+    assert entrypoint(unset) == f'{test} MORE="--debug"\nwget x\nexport MORE="${{MORE-}}"'
+    assert "MORE: a condition decides it, and it is one argument" in told(
+        dsjob("import", "--command", unset), "warning"
+    )
 
 
 @pytest.mark.parametrize("test", ['[ -z "$X" ] && X=1', '[ -n "$X" ] || X=1', '[[ -z "$X" ]] && export X=1'])

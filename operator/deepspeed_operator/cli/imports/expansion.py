@@ -42,6 +42,7 @@ class Variables:
     `present`: those of the pods' environment, to which an argument can refer.
     `arrays`: the words of arrays.
     `conditional`: those that are assigned under a condition, and whose value there nobody knows.
+    `options`: those of them that are options there, or several words.
     `doubtful`: those that have a value, and another one under a condition.
     `used`: those that were asked for; `undefined`: those of them that nothing is seen to set.
     `unknown_arrays`: arrays that were asked for, or filled, with words that nobody knows.
@@ -52,6 +53,7 @@ class Variables:
     present: set[str] = field(default_factory=set[str])
     arrays: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     conditional: set[str] = field(default_factory=set[str])
+    options: set[str] = field(default_factory=set[str])
     doubtful: set[str] = field(default_factory=set[str])
     used: set[str] = field(default_factory=set[str])
     undefined: set[str] = field(default_factory=set[str])

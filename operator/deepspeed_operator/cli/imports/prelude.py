@@ -213,6 +213,9 @@ class Prelude:
             if not any(re.search(rf"\b{name}\+?=", text) for text, _ in self.kept):
                 why = "a condition that is left out decides it, so that it is empty here: write what it is to be"
                 self.context.remarks.warn(self.context.path, f"{name}: {why}")
+            elif name in variables.options:
+                why = "a condition decides it, and it is one argument here, empty where it is not set: write what it is"
+                self.context.remarks.warn(self.context.path, f"{name}: {why}")
 
     def _named(self, script: str) -> str:
         """Return the shell with the script's own path in place of $0, which is another one's there."""
@@ -283,9 +286,13 @@ class Prelude:
             line.once_a_pod = rewritten(line.once_a_pod)
         line.environment = {name: value for name, value in line.environment.items() if MARK not in value}
         return [
-            (f"export {name}" if value == f"${{{name}}}" else f"export {name}={value}", "\n")
+            (f"export {name}={value}" if value != f"${{{name}}}" else self._exported(name), "\n")
             for value, name in exports.items()
         ]
+
+    def _exported(self, name: str) -> str:
+        """Return how a variable of the script is exported, also where a condition may not set it."""
+        return f'export {name}="${{{name}-}}"' if name in self.context.variables.conditional else f"export {name}"
 
 
 def _joined(kept: tuple[str, str]) -> str:

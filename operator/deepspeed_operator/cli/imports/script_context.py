@@ -154,6 +154,8 @@ def _undecided(name: str, raw: str, condition: str, variables: Variables) -> boo
         return True
     if known is None or MARK in value:
         variables.conditional.add(name)
+        if value.startswith("-") or " " in value:
+            variables.options.add(name)
         return True
     return False
 
