@@ -90,7 +90,9 @@ def save_until(engine, root: str, point: str, stage: int) -> None:
 def mended(root: str) -> list[str]:
     said: list[str] = []
     given = {"checkpoint_path": root, "checkpoint_declared": True, "repair_latest": True, "run_began": 0}
-    agent = dso_checkpoint.Checkpoints(SimpleNamespace(nodes=RANKS, slots=1, config=None, **given), said.append)
+    agent = dso_checkpoint.Checkpoints(
+        SimpleNamespace(nodes=RANKS, slots=1, config=None, conversion_seconds=0, **given), said.append
+    )
     agent.start()
     agent.settle()
     while not agent.idle:
