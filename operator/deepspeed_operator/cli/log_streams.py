@@ -42,7 +42,7 @@ class LogStreams:
             for line in log.lines(follow=False) if pod.started else ():
                 self._show(pod, line)
         except GoneError:
-            pass
+            pass  # deleted since it was listed: there is nothing of it to show
         except ClusterError as error:
             self._tell(pod, error)
             self.incomplete = True

@@ -16,11 +16,11 @@ from deepspeed_operator.dsconfig.offload import offload_notes, sums_bf16_in_fp32
 from deepspeed_operator.dsconfig.optimizers import optimizer_notes
 from deepspeed_operator.dsconfig.schedulers import scheduler_notes
 from deepspeed_operator.dsconfig.schema import TOP
-from deepspeed_operator.dsconfig.setup import ZERO, Setup, ZeroStage
+from deepspeed_operator.dsconfig.setup import FP16, ZERO, Setup, ZeroStage
 from deepspeed_operator.dsconfig.wording import quoted
 
 _DTYPES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("torch.float16", "fp16", "float16", "half"), "fp16"),
+    **dict.fromkeys(FP16, "fp16"),
     **dict.fromkeys(("torch.float32", "fp32", "float32", "float"), "fp32"),
     **dict.fromkeys(("torch.bfloat16", "bf16", "bfloat16", "bfloat"), "bf16"),
 }

@@ -15,7 +15,7 @@ from deepspeed_operator.dsconfig.schema import TOP, Schema
 from deepspeed_operator.dsconfig.versions import Numbers
 
 ZERO: Final = "zero_optimization"
-_FP16: Final = frozenset({"fp16", "float16", "half", "torch.float16"})
+FP16: Final = frozenset({"fp16", "float16", "half", "torch.float16"})
 
 
 class ZeroStage(IntEnum):
@@ -83,7 +83,7 @@ class Setup:
     @property
     def autocasts_to_fp16(self) -> bool:
         written = self.section("torch_autocast").get("dtype")
-        return self.on("torch_autocast", "enabled") and isinstance(written, str) and written in _FP16
+        return self.on("torch_autocast", "enabled") and isinstance(written, str) and written in FP16
 
     @property
     def names_optimizer(self) -> bool:

@@ -44,14 +44,18 @@ def _decide(observed: Observed, installation: Installation) -> Outcome:
     restored = restored_run(observed)
     if restored is not None:
         return keep_restored(observed, restored)
-    wanted = partial(observed.with_defaults, installation.fleet.defaults_of(job.metadata.namespace))
     if status.run is None:
-        first = wanted()
+        first = _as_new(observed, installation)
         begun = begin_run(first, installation)
         return begun if isinstance(begun, Outcome) else refused(first, begun)
     accepted = observed.with_defaults(status.run.defaults)
-    next_run = wanted() if observed.asks_for_another_run else None
+    next_run = _as_new(observed, installation) if observed.asks_for_another_run else None
     return with_end_marked(accepted, report_grace(accepted, _about_run(accepted, next_run, installation)))
+
+
+def _as_new(observed: Observed, installation: Installation) -> Observed:
+    """Return the job as a run that begins now has it: with the defaults of today."""
+    return observed.with_defaults(installation.fleet.defaults_of(observed.job.metadata.namespace))
 
 
 def _about_run(observed: Observed, next_run: Observed | None, installation: Installation) -> Outcome:

@@ -10,6 +10,7 @@ from deepspeed_operator.api.status import ConditionType, State
 from tests.unit.reconcile.admission.test_memory_fit import CONFIG as FIT
 from tests.unit.reconcile.admission.test_memory_fit import MODEL
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
+from tests.unit.reconcile.suspension import suspend_and_resume
 from tests.unit.reconcile.test_replacements import delete, replacements
 
 NO_ROOM = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
@@ -169,11 +170,7 @@ def test_what_a_later_attempt_reads_is_the_runs_own_though_the_spec_has_changed_
     simulation.edit(dsConfig={"train_micro_batch_size_per_gpu": 7})
     simulation.run_all()
     simulation.settle()
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.edit(suspend=False)
+    suspend_and_resume(simulation)
     simulation.settle()
     assert (simulation.attempt.number, configuration(simulation)) == (3, CONFIG)
 
@@ -240,11 +237,7 @@ def test_a_run_after_one_of_as_many_ranks_loads_it_as_it_is() -> None:
 
 
 def suspended_and_resumed(simulation: Simulation) -> None:
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.edit(suspend=False)
+    suspend_and_resume(simulation)
     simulation.settle()
 
 

@@ -7,6 +7,7 @@ from deepspeed_operator.api.fleet import Fleet
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.job.installation import Installation
 from tests.unit.reconcile.simulation import INSTALLATION, Simulation, job
+from tests.unit.reconcile.suspension import suspend_and_resume
 
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
@@ -175,11 +176,7 @@ def test_a_limit_that_comes_later_lets_the_run_go_on() -> None:
     simulation.wait(60)
     simulation.settle()
     assert len(simulation.writes) == writes
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.edit(suspend=False)
+    suspend_and_resume(simulation)
     simulation.train()
     assert simulation.attempt.number == 2
 

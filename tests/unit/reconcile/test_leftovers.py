@@ -5,19 +5,12 @@ import json
 from deepspeed_operator.reconcile.actions import CreatePods
 from deepspeed_operator.reconcile.observe.observed import Facts
 from tests.unit.reconcile.simulation import CONFIG, Simulation, job
+from tests.unit.reconcile.suspension import suspend_and_resume
 from tests.unit.reconcile.test_life_of_a_job import running
 
 
 def kept(simulation: Simulation) -> list[str]:
     return sorted(name for name in simulation.config_maps if name.startswith("pretrain-"))
-
-
-def suspend_and_resume(simulation: Simulation) -> None:
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.edit(suspend=False)
 
 
 def test_an_operator_that_ends_before_it_has_deleted_them_leaves_them_to_the_next() -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 from deepspeed_operator.api.attempt_status import Phase
 from deepspeed_operator.api.status import ConditionType, State
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
+from tests.unit.reconcile.suspension import suspend_and_resume
 from tests.unit.reconcile.test_elastic import configuration, no_room, world
 from tests.unit.reconcile.test_queue import FLAVORS, NAME, QUEUED, admit, condition, evict, has_quota
 
@@ -158,11 +159,7 @@ def test_a_run_for_which_the_scheduler_has_no_room_keeps_quota_for_what_it_uses(
 
 def test_a_suspended_run_asks_for_all_when_it_is_resumed() -> None:
     simulation = granted(2)
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.edit(suspend=False)
+    suspend_and_resume(simulation)
     simulation.settle()
     (pod_set,) = simulation.workloads[NAME]["spec"]["podSets"]
     assert (simulation.job.status.state, pod_set["count"]) == (State.QUEUED, 4)

@@ -10,6 +10,7 @@ from deepspeed_operator.controller.bodies import Bodies
 from deepspeed_operator.controller.marker import Marker
 from deepspeed_operator.reconcile.actions import Outcome
 from tests.unit.reconcile.simulation import Simulation, job
+from tests.unit.reconcile.suspension import suspend_and_resume
 from tests.unit.reconcile.test_life_of_a_job import started
 
 POD: dict[str, Any] = {"containers": [{"name": "trainer", "env": [{"name": "A"}] * 1001}], "volumes": [{}] * 201}
@@ -113,11 +114,7 @@ def test_the_largest_configuration_is_read_where_runs_are_judged_and_in_no_pass(
     text = json.dumps({"train_micro_batch_size_per_gpu": 1, "mine": [1] * 125_000}, separators=(",", ":"))
     simulation.config_maps["cfg"] = {"c": text}
     simulation.train()
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.edit(suspend=False)
+    suspend_and_resume(simulation)
     simulation.settle()
     assert simulation.objects["ConfigMap", "pretrain-2-job-1"]["data"]["ds_config.json"] == text
     assert simulation.longest < 0.05, "parsing takes some 0.3 s"

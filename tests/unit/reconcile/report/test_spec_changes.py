@@ -7,6 +7,7 @@ import pytest
 from deepspeed_operator.api.status import MAX_FINDINGS, ConditionType, State
 from deepspeed_operator.reconcile.observe.observed import Facts
 from tests.unit.reconcile.simulation import Simulation, job
+from tests.unit.reconcile.suspension import suspend_and_resume
 from tests.unit.reconcile.test_life_of_a_job import running
 
 BEFORE = {"spec": {"containers": [{"name": "trainer"}]}}
@@ -69,11 +70,7 @@ def test_a_next_attempt_keeps_what_its_run_was_judged_by_and_the_next_run_takes_
     simulation = running()
     simulation.edit(**JUDGED)
     simulation.settle()
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.edit(suspend=False)
+    suspend_and_resume(simulation)
     simulation.train()
     changed = [f"spec.{field}" for field in JUDGED]
     assert [path for path in said(simulation) if path in changed] == changed

@@ -15,6 +15,7 @@ from deepspeed_operator.reconcile.observe.observed import AgentReport
 from deepspeed_operator.reconcile.observe.read_as import read_as
 from tests.unit.plan.machine import LLAMA
 from tests.unit.reconcile.simulation import Simulation, agent_says, job
+from tests.unit.reconcile.suspension import suspend_and_resume
 
 # The recipe of bench/gpu on two H200s over TCP, as it was measured: docs/gpu.md.
 MODEL: dict[str, Any] = {
@@ -214,11 +215,7 @@ def test_a_new_run_begins_without_the_last_ones_plan_and_advice() -> None:
 
 def test_an_attempt_after_a_suspension_is_measured_anew() -> None:
     simulation = running(MEASURED)
-    simulation.edit(suspend=True)
-    simulation.settle()
-    simulation.remove()
-    simulation.settle()
-    simulation.edit(suspend=False)
+    suspend_and_resume(simulation)
     simulation.agent = None
     simulation.settle()
     assert (simulation.job.status.attempt_number, simulation.job.status.plan, advised(simulation)) == (2, None, [])
