@@ -17,7 +17,10 @@ def test_losses_after_a_warm_restart_are_those_after_a_cold_one_to_the_last_digi
     rootfs.installed(NEWEST)
     found: dict[str, Any] = json.loads(rootfs.output(NEWEST, "warm.py", stage).splitlines()[-1])
     assert "forked" in found, found
-    assert [rank["code"] for rank in [*found["first"], *found["cold"], *found["forked"]]] == [0] * 6, found
+    ranks = [*found["first"], *found["cold"], *found["forked"]]
+    # The output first: of a long dictionary pytest shows only the ends.
+    assert [rank["output"] for rank in ranks if rank["code"]] == []
+    assert len(ranks) == 6
     (said,) = found["said"]
     assert said.startswith("warm interpreter: ")
     for cold, forked in zip(found["cold"], found["forked"], strict=True):

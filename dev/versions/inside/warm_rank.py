@@ -66,6 +66,7 @@ def main() -> None:
     seed(1)
     train(int(STAGE))
     torch.distributed.barrier()
+    torch.distributed.destroy_process_group()  # gloo's threads may abort a process that ends without it
 
 
 if __name__ == "__main__":
