@@ -19,7 +19,7 @@ _VARIES = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:]+Z"  # when
     r"|\b(?:\d+[dhms])+\b|\b\d+\.\d s\b|(?<=step for )\d+ s\b"  # how long
     r"|\bpid \d+|\bport \d+|\bnode\d+\b|/tmp/dsjob-\w+|(?<= on )[-.\w]+(?=: cpu)"  # where
-    r"|\bloss 0\.\d+"  # CPUs round in their own ways
+    r"|\bloss 0\.\d+|\bLoss: +[-\d.e]+"  # CPUs round in their own ways
     r"|\b(?:Step|Learning Rate|Samples Per Second|Median|p95): +[-\d.e]+"  # how fast
     r"|\b(?:Productive|Starting|Restarting|Repeated|Saving|Hung|Queued|Suspended|Unobserved|Ettr Percent): +[\d.]+"
     r"|\bPercent: +[\d.]+(?=\n +(?:Reached|Seconds))"  # goodput
