@@ -42,7 +42,7 @@ _MISSES: Final[Mapping[str, str]] = {
     "Not able to determine model policy": "the model of this benchmark is none that tensor parallelism knows",
     "loss must be a scalar tensor": "`hybrid_engine`, which is for models that generate, as this benchmark's does not",
     "no MoE layers detected": "the model of this benchmark has no experts",
-    r"zeros\(\) received .* got \(NoneType.*overlap_step": "ZenFlow's `overlap_step`, whose op this machine cannot build",
+    r"zeros\(\) received .* got \(NoneType.*overlap_step": "ZenFlow's `overlap_step`, whose op is not built here",
     "PassManager": "the compiler that Muon needs fails on this machine: we warn of it",
     "output with shape|size of tensor a": "modules of this model that `leaf_module` or "
     "`stage3_module_granularity_threshold` names: another model trains",

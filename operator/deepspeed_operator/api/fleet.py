@@ -82,6 +82,7 @@ class JobLimits(ApiModel):
     """What a job may not exceed."""
 
     max_nodes: int | None = Field(default=None, ge=1, le=10_000)
+    max_jobs: int | None = Field(default=None, ge=0)  # of a namespace, whose runs have not ended
     network_profiles: list[NetworkProfile] | None = None  # beside Auto, which asks for nothing
     image_prefixes: list[Annotated[str, Field(min_length=1, max_length=1024)]] | None = None
     priority_classes: list[Name] | None = None  # of Kubernetes and of Kueue

@@ -53,6 +53,7 @@ class JobRecord:
     created: str  # as Kubernetes writes it
     state: State | None = None
     read: bool = False
+    at_run: bool = False  # it has a run that has not ended
     reason: str = ""  # of condition Ready
     figures: JobFigures | None = None  # None for a job at rest
 
@@ -125,6 +126,7 @@ class JobCache:
             created,
             status.state,
             read=True,
+            at_run=status.run is not None and status.run.completion_time is None,
             reason=told.reason if told is not None else "",
             figures=figures_of(status) if status.state not in _AT_REST else None,
         )

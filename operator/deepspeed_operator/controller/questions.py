@@ -7,7 +7,7 @@ from typing import cast
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.agents import Agents
-from deepspeed_operator.controller.cache import JobCache, PodCache
+from deepspeed_operator.controller.cache import JobCache, PodCache, job_key
 from deepspeed_operator.controller.children import read
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import now
@@ -18,6 +18,7 @@ from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.nodes import NodeLabels
 from deepspeed_operator.controller.quotas import Quotas
 from deepspeed_operator.controller.resources import CONFIG_MAPS, PODS
+from deepspeed_operator.controller.run_counts import RunCounts
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.controller.verdicts import Verdicts
 from deepspeed_operator.controller.workloads import Workloads
@@ -27,6 +28,7 @@ from deepspeed_operator.plan.advice.recalibration import Corrected, correct_plan
 from deepspeed_operator.reconcile.actions import (
     ConfirmMissing,
     CorrectPlan,
+    CountRuns,
     DryRunPod,
     FindGpus,
     FindHalfGangs,
@@ -59,6 +61,7 @@ class Questions:
         pods: PodCache,
         judges: Judges,
         *,
+        run_counts: RunCounts,
         quotas: Quotas,
         installation: Installation,
         tokens: Tokens,
@@ -73,6 +76,7 @@ class Questions:
         self._nodes = NodeLabels(client)
         self._agents = Agents(tokens)
         self._half_gangs = HalfGangFinder(jobs, pods)
+        self._run_counts = run_counts
 
     async def close(self) -> None:
         await self._agents.close()
@@ -109,6 +113,8 @@ class Questions:
             case FindGpus(request):
                 kinds = request.kinds(await self._nodes.all())
                 memory.facts = replace(memory.facts, gpus=FoundGpus(request, kinds, now()))
+            case CountRuns():
+                memory.facts = replace(memory.facts, runs=await self._run_counts.count(job_key(job), question))
             case FindHalfGangs():
                 memory.facts = replace(memory.facts, half_gangs=self._half_gangs.find())
             case ReadAgent(attempt):

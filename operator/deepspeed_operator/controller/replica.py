@@ -27,6 +27,7 @@ from deepspeed_operator.controller.prerequisites import wait_for_prerequisites
 from deepspeed_operator.controller.questions import Questions
 from deepspeed_operator.controller.queue import WorkQueue
 from deepspeed_operator.controller.quotas import Quotas
+from deepspeed_operator.controller.run_counts import RunCounts
 from deepspeed_operator.controller.settings import Settings
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.controller.workloads import Workloads
@@ -76,17 +77,18 @@ class Replica:
         isolation = Isolation(self.client, policy)
         self._judges = judges
         quotas, self._tokens = Quotas(self.client), Tokens()
+        reader = JobReader(self.client, jobs, Bodies(marker))
         self._questions = Questions(
             self.client,
             jobs,
             pods,
             judges,
+            run_counts=RunCounts(jobs, reader),
             quotas=quotas,
             installation=installation,
             tokens=self._tokens,
             workloads=workloads,
         )
-        reader = JobReader(self.client, jobs, Bodies(marker))
         self._executor = Executor(
             client=self.client,
             jobs=jobs,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # who only judges a job need not load the planner for it
         JudgedRun,
         Lookup,
         Observed,
+        RunCount,
         WorkloadAnswer,
     )
 
@@ -106,6 +107,21 @@ class DryRunPod(Question["DryRunResult"]):
     def answer_among(self, facts: "Facts") -> "DryRunResult | None":
         known = facts.dry_run
         return known if known is not None and known.pod_digest == self.pod_digest else None
+
+
+@dataclass(frozen=True, slots=True)
+class CountRuns(Question["RunCount"]):
+    """Fill `facts.runs`. Where fewer than `most` other jobs have a run, the place is the job's for a minute.
+
+    An answer that was read no later than `newer_than` is stale.
+    """
+
+    most: int
+    newer_than: datetime = field(compare=False)
+
+    def answer_among(self, facts: "Facts") -> "RunCount | None":
+        known = facts.runs
+        return known if known is not None and known.read_at > self.newer_than else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from deepspeed_operator.controller.judges import Judges
 from deepspeed_operator.controller.memory import JobMemory
 from deepspeed_operator.controller.questions import Questions, corrected_plan, foreseen_plan
 from deepspeed_operator.controller.quotas import Quotas
+from deepspeed_operator.controller.run_counts import RunCounts
 from deepspeed_operator.controller.tokens import Tokens
 from deepspeed_operator.controller.workloads import Workloads
 from deepspeed_operator.dsconfig.parallelism import ParallelDegrees
@@ -61,6 +62,7 @@ def test_a_text_that_has_not_changed_is_parsed_once(monkeypatch: pytest.MonkeyPa
             jobs,
             pods,
             judges,
+            run_counts=cast("RunCounts", None),
             quotas=Quotas(client),
             workloads=cast("Workloads", None),
             installation=INSTALLATION,

@@ -1,11 +1,13 @@
 """A job under a platform team's defaults, which change while it lives."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deepspeed_operator.api.fleet import Fleet
 from deepspeed_operator.api.status import ConditionType, State
 from deepspeed_operator.job.installation import Installation
+from deepspeed_operator.reconcile.actions import CountRuns, Question
+from deepspeed_operator.reconcile.observe.observed import RunCount
 from tests.unit.reconcile.simulation import INSTALLATION, Simulation, job
 from tests.unit.reconcile.suspension import suspend_and_resume
 
@@ -202,3 +204,65 @@ def test_a_run_that_is_refused_leaves_the_one_before() -> None:
     simulation.settle()
     assert simulation.job.status.state is State.RUNNING
     assert simulation.condition(ConditionType.ACCEPTED).reason == "LimitExceeded"
+
+
+@dataclass
+class Crowded(Simulation):
+    """A job in a namespace where others have runs."""
+
+    others: int = 0
+
+    def _answer(self, question: Question[object]) -> None:
+        if isinstance(question, CountRuns):
+            self.facts = replace(self.facts, runs=RunCount(self.others, self.now))
+        else:
+            super()._answer(question)
+
+
+def test_a_job_beyond_the_number_of_its_namespace_is_refused_until_another_has_ended() -> None:
+    simulation = Crowded(job(), installation=of(limited(maxJobs=3)), others=3)
+    simulation.settle()
+    assert simulation.writes == ["status"]
+    accepted = simulation.condition(ConditionType.ACCEPTED)
+    assert (accepted.status, accepted.reason) == ("False", "LimitExceeded")
+    assert accepted.message.startswith(
+        "Namespace ml has as many jobs with a run that has not ended as the platform team allows, 3 at most "
+        "(fleet.namespaces.ml.limits.maxJobs of the operator's chart); nothing was created."
+    )
+    simulation.wait(31)
+    simulation.settle()
+    assert simulation.writes == ["status"]
+    simulation.others = 2
+    simulation.wait(31)
+    simulation.train()
+
+
+def test_a_run_that_has_a_place_keeps_it_while_it_is_suspended_and_replaced() -> None:
+    simulation = Crowded(job(), installation=of(limited(maxJobs=3)), others=2)
+    simulation.train()
+    simulation.others = 3
+    simulation.edit(suspend=True)
+    simulation.settle()
+    simulation.remove()
+    simulation.settle()
+    simulation.edit(suspend=False)
+    simulation.train()
+    simulation.edit(runId="second")
+    simulation.settle()
+    simulation.remove()
+    simulation.train()
+    assert simulation.run.id == "second"
+
+
+def test_a_finished_job_needs_a_place_to_run_again() -> None:
+    simulation = Crowded(job(), installation=of(limited(maxJobs=3)), others=2)
+    simulation.train()
+    simulation.end(0)
+    simulation.end(1)
+    simulation.settle()
+    simulation.others = 3
+    simulation.wait(31)
+    simulation.edit(runId="second")
+    simulation.settle()
+    assert simulation.condition(ConditionType.ACCEPTED).reason == "LimitExceeded"
+    assert simulation.job.status.state is State.COMPLETE

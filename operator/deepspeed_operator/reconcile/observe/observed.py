@@ -114,6 +114,14 @@ class DryRunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class RunCount:
+    """How many other jobs of the namespace have a run that has not ended, one that is suspended included."""
+
+    others: int
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why an attempt's pods are not kept, in the API server's words or in ours, and when to try again."""
 
@@ -199,6 +207,7 @@ class Facts:
     gpus: FoundGpus | None = None
     judged: JudgedRun | None = None
     dry_run: DryRunResult | None = None
+    runs: RunCount | None = None
     refusal: Refusal | None = None
     half_gangs: HalfGangs | None = None
     agent: AgentReport | None = None

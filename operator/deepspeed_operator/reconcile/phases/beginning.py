@@ -18,7 +18,7 @@ from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.template import pod_template
 from deepspeed_operator.lint.pod_fields import field_findings
-from deepspeed_operator.reconcile.actions import DryRunPod, JobEvent, Manifest, Outcome
+from deepspeed_operator.reconcile.actions import CountRuns, DryRunPod, JobEvent, Manifest, Outcome
 from deepspeed_operator.reconcile.admission.configuration import SETTLING_REREAD, SOURCE_REREAD, settling
 from deepspeed_operator.reconcile.admission.question import Admission, admission
 from deepspeed_operator.reconcile.observe.observed import Observed, SetAside
@@ -94,6 +94,7 @@ def begin_run(observed: Observed, installation: Installation) -> Outcome | RunRe
         verdict = Verdict(State.SUSPENDED, Reason.SUSPENDED, words)
         return report(observed, draft, verdict=verdict, acceptance=judged.acceptance, memory=judged.memory)
     refusal = _refusal_in_dry_run(observed, judged, installation)
+    refusal = refusal or _refusal_beside_others(observed, judged, installation)
     if refusal is not None:
         return refusal
     if status.run is not None and observed.attempt.phase is not Phase.ENDED:
@@ -277,6 +278,27 @@ def _refusal_in_dry_run(observed: Observed, judged: Admission, installation: Ins
         hint = "; ".join([hint, *unknown])
     words = f"The API server refuses the job's pods, nothing was created: {sentence(answer.refusal)} {hint}."
     return RunRefusal(Verdict(State.INVALID, reason, words), retry_at, judged.findings)
+
+
+def _refusal_beside_others(observed: Observed, judged: Admission, installation: Installation) -> RunRefusal | None:
+    """Return that the namespace has as many runs as it may have; None if it has not; raise Unanswered to ask.
+
+    It is asked last, since the answer keeps the place for the job.
+    """
+    namespace, run, fleet = observed.job.metadata.namespace, observed.job.status.run, installation.fleet
+    most = fleet.limits_of(namespace).max_jobs
+    if most is None or (run is not None and run.completion_time is None):
+        return None
+    count = observed.facts.get(CountRuns(most, observed.now - RETRY_UNWELCOME))
+    if count.others < most:
+        return None
+    words = (
+        f"Namespace {namespace} has as many jobs with a run that has not ended as the platform team allows, {most} at "
+        f"most ({fleet.setting(namespace, 'max_jobs')} of the operator's chart); nothing was created. It is tried "
+        "again every 30 s: wait, or delete one that is suspended."
+    )
+    verdict = Verdict(State.INVALID, Reason.LIMIT_EXCEEDED, words)
+    return RunRefusal(verdict, count.read_at + RETRY_UNWELCOME, judged.findings)
 
 
 def _digest(pod: Manifest) -> str:
