@@ -39,6 +39,7 @@ class Operator:
             "worker.deepspeedVersion": recipes.worker_deepspeed(),
         }
         options = [option for name, value in values.items() for option in ("--set-string", f"{name}={value}")]
+        options += ["--set", "gangs={Volcano,Coscheduling,KAI}"]
         options += [option for setting in settings for option in ("--set", setting)]
         # As on a strict cluster: the API server refuses pods there that are not of Pod Security's narrowest kind.
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}

@@ -33,6 +33,7 @@ FULL: dict[str, Any] = {
     "watchNamespaces": ["team-a", "team-b"],
     "readNodes": True,
     "kueue": {"enabled": True},
+    "gangs": ["Volcano", "KAI"],
     "api": {"qps": 50, "inFlight": 8},
     "logging": {"format": "plain", "level": "debug"},
     "crds": {"enabled": False},

@@ -59,6 +59,11 @@ labels:
 {{- end }}
 {{- end }}
 
+{{/* The API group of a scheduler's PodGroups. */}}
+{{- define "operator.gangGroup" -}}
+{{- get (dict "Volcano" "scheduling.volcano.sh" "Coscheduling" "scheduling.x-k8s.io" "KAI" "scheduling.run.ai") . -}}
+{{- end }}
+
 {{/* What the operator may do in a namespace with DeepSpeedJobs. Secrets of jobs' attempts are made and deleted, and never read. */}}
 {{- define "operator.rules" -}}
 # patch: for the annotation that says which run has ended. RBAC cannot narrow it to that, the admission policy does. Without
@@ -107,6 +112,11 @@ labels:
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads/status]
   verbs: [patch]
+{{- end }}
+{{- range .Values.gangs }}
+- apiGroups: [{{ include "operator.gangGroup" . }}]
+  resources: [podgroups]
+  verbs: [get, create, update, delete]
 {{- end }}
 - apiGroups: [""]
   resources: [resourcequotas]

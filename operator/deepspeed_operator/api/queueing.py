@@ -5,6 +5,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from deepspeed_operator.api.base import ApiModel
+from deepspeed_operator.api.gangs import GangScheduling
 from deepspeed_operator.api.markers import Atomic
 from deepspeed_operator.api.untyped import Json, object_at
 
@@ -38,7 +39,7 @@ QueueLabels = Annotated[dict[str, str], BeforeValidator(_of_the_queue)]
 
 
 class JobScheduling(ApiModel):
-    """When the pods of the job may be made."""
+    """When the pods of the job may be made, and who places them."""
 
     queue_name: Name | None = Field(
         default=None,
@@ -49,6 +50,13 @@ class JobScheduling(ApiModel):
         default=None,
         description="Name of a Kueue WorkloadPriorityClass: the job's rank in its queue, which its pods do not see. "
         f"Unset: the label {LABEL_PRIORITY} of the job, else the priorityClassName of template. Example: production",
+    )
+    gang: GangScheduling = Field(
+        default=GangScheduling.AUTO,
+        description="Which scheduler places all pods of the job together or none of them, by a PodGroup of its own: "
+        "Volcano, Coscheduling (of scheduler-plugins) or KAI, as far as the operator's chart allows it (gangs). Auto, "
+        "the default: the one whose name the template's schedulerName has, else None. The queue is the one that the "
+        "template names, in the scheduler's own way. docs/gangs.md. Example: Volcano",
     )
 
 

@@ -304,7 +304,9 @@ class DeepSpeedJobSpec(ApiModel):
     lifecycle: Annotated[Lifecycle, PARTIAL_GANG_WITHIN_STARTUP] | None = Field(
         default=None, description="Limits in time, and what is kept of a finished job. Unset: their defaults."
     )
-    scheduling: JobScheduling | None = Field(default=None, description="The queue that the job waits in. Unset: none.")
+    scheduling: JobScheduling | None = Field(
+        default=None, description="The queue that the job waits in, and who places its pods. Unset: none."
+    )
     run_id: str = Field(
         default="",
         max_length=64,

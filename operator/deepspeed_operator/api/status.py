@@ -13,6 +13,7 @@ from deepspeed_operator.api.elastic import RunElastic
 from deepspeed_operator.api.engine_report import Engine
 from deepspeed_operator.api.failure_policy import FailurePolicy
 from deepspeed_operator.api.fleet import RunDefaults
+from deepspeed_operator.api.gangs import GangScheduling
 from deepspeed_operator.api.goodput import Goodput
 from deepspeed_operator.api.markers import Atomic, ListMap, Timestamp
 from deepspeed_operator.api.plan_status import PlanStatus
@@ -150,6 +151,11 @@ class Run(ApiModel):
     elastic: RunElastic | None = Field(
         default=None,
         description="With spec.elastic: the numbers of nodes that the run may have. Absent: it has no other one.",
+    )
+    gang: GangScheduling | None = Field(
+        default=None,
+        description="Whose PodGroup each attempt has, by which its pods are placed together or not at all. Absent: "
+        "nobody's.",
     )
     failure_policy: FailurePolicy | None = Field(
         default=None, description="spec.failurePolicy of the run, also while spec is that of another one."

@@ -1,4 +1,4 @@
-"""Making Services, ConfigMaps and EndpointSlices exist, with one write each where nothing is in the way."""
+"""Making Services, ConfigMaps, EndpointSlices and PodGroups exist, with one write each where nothing is in the way."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from deepspeed_operator.api.gangs import GangScheduling
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.controller.client import Client
 from deepspeed_operator.controller.clock import steady
@@ -16,6 +17,7 @@ from deepspeed_operator.controller.ownership import Owner, describe_owner, owner
 from deepspeed_operator.controller.resources import (
     CONFIG_MAPS,
     ENDPOINT_SLICES,
+    POD_GROUPS,
     SECRETS,
     SERVICES,
     Json,
@@ -101,6 +103,9 @@ async def _create(client: Client, job: DeepSpeedJob, resource: Resource, manifes
     try:
         await client.create(resource, job.metadata.namespace, manifest)
     except ApiError as error:
+        if error.not_found and resource in POD_GROUPS.values() and not error.details.get("name"):
+            words = f"the API server has no {resource.kind} of {resource.api_version}: the scheduler that "
+            raise RefusedError(f"{words}spec.scheduling.gang asks for is not installed") from error
         if not error.already_exists:
             raise refusal_of(error) from error
     else:
@@ -133,8 +138,10 @@ async def _adjust(client: Client, job: DeepSpeedJob, resource: Resource, live: J
                 raise refusal_of(error) from error
 
 
-async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> str | None:
-    """Delete an attempt's ConfigMap, if it is the job's, and before it the Secret of the same name.
+async def remove_config_map(
+    client: Client, job: DeepSpeedJob, name: str, gangs: Iterable[GangScheduling]
+) -> str | None:
+    """Delete an attempt's ConfigMap, if it is the job's, and before it the Secret and PodGroups of the same name.
 
     Return the API server's words where the operator may not; None where there is none of the job's any more.
     """
@@ -142,6 +149,10 @@ async def remove_config_map(client: Client, job: DeepSpeedJob, name: str) -> str
     if live is None or owner_of(live, job) is not Owner.OURS:
         return None
     await _delete(client, job, SECRETS, name, None)
+    for resource in (POD_GROUPS[gang] for gang in gangs):
+        group = await read(client, resource, job.metadata.namespace, name, metadata=True)
+        if group is not None and owner_of(group, job) is Owner.OURS:
+            await _delete(client, job, resource, name, group["metadata"]["uid"])
     try:
         await _delete(client, job, CONFIG_MAPS, name, live["metadata"]["uid"])
     except ApiError as error:

@@ -278,9 +278,9 @@ class Executor:
                 memory.facts = replace(memory.facts, refusal=refusal)
             case CreateWorkload() | PatchWorkload() | DeleteWorkload():
                 memory.facts = replace(memory.facts, workload=await self.workloads.do(job, action))
-            case DeleteConfigMaps(attempt, names):
+            case DeleteConfigMaps(attempt, names, gangs):
                 for name in names:
-                    if (refusal := await remove_config_map(self.client, job, name)) is not None:
+                    if (refusal := await remove_config_map(self.client, job, name, gangs)) is not None:
                         _log.warning("ConfigMap %s/%s goes with its job: %s", job.metadata.namespace, name, refusal)
                 memory.facts = replace(memory.facts, oldest_config_map=attempt)
             case DeleteChildren():
@@ -292,7 +292,7 @@ class Executor:
 
     async def _delete_children(self, job: DeepSpeedJob, memory: JobMemory, action: DeleteChildren) -> None:
         memory.ensured.clear()
-        refusals = [await remove_config_map(self.client, job, name) for name in action.config_maps]
+        refusals = [await remove_config_map(self.client, job, name, action.gangs) for name in action.config_maps]
         await remove_names(self.client, job, action.service, action.slices)
         if (refusal := next(filter(None, refusals), None)) is not None:
             memory.facts = replace(memory.facts, kept_children=memory.kept_children(action.attempt, refusal))

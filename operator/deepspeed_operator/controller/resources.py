@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepspeed_operator.api.names import API_VERSION, KIND, PLURAL
+from deepspeed_operator.render.pod_group import API_VERSIONS
 
 Json = dict[str, Any]
 
@@ -37,10 +38,12 @@ WORKLOADS = Resource("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
 RESOURCE_FLAVORS = Resource("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "resourceflavors")
 WORKLOAD_PRIORITY_CLASSES = Resource("kueue.x-k8s.io/v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
+POD_GROUPS = {gang: Resource(version, "PodGroup", "podgroups") for gang, version in API_VERSIONS.items()}
 LEASES = Resource("coordination.k8s.io/v1", "Lease", "leases")
 
 _CHILDREN = {
-    (resource.api_version, resource.kind): resource for resource in (PODS, CONFIG_MAPS, SERVICES, ENDPOINT_SLICES)
+    (resource.api_version, resource.kind): resource
+    for resource in (PODS, CONFIG_MAPS, SERVICES, ENDPOINT_SLICES, *POD_GROUPS.values())
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast
 from pydantic import ValidationError
 
 from deepspeed_operator.api.fleet import NO_FLEET, Fleet
+from deepspeed_operator.api.gangs import GANG_SCHEDULERS, GangScheduling
 from deepspeed_operator.api.names import JOBS_POLICY, OPERATOR
 from deepspeed_operator.api.untyped import Json
 from deepspeed_operator.job.accelerators import ACCELERATORS, CPU, NVIDIA_GPU, known_accelerator
@@ -60,6 +61,7 @@ class Settings:
     isolates_jobs: bool = True
     jobs_ingress: tuple[Json, ...] = ()  # further rules of that NetworkPolicy
     fleet: Fleet = NO_FLEET
+    gangs: tuple[GangScheduling, ...] = ()
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
     http_port: int = 8080
     loss_metric: bool = False
@@ -97,6 +99,7 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         isolates_jobs=given.isolate_jobs,
         jobs_ingress=given.jobs_ingress,
         fleet=given.fleet,
+        gangs=given.gangs,
         http_host=given.http_host,
         http_port=given.http_port,
         loss_metric=given.loss_metric,
@@ -144,6 +147,15 @@ def _fleet(text: str) -> Fleet:
     return fleet
 
 
+def _gangs(text: str) -> tuple[GangScheduling, ...]:
+    """Parse names of schedulers, with commas between."""
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [name for name in names if name not in GANG_SCHEDULERS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: write any of {', '.join(GANG_SCHEDULERS)}")
+    return tuple(GangScheduling(name) for name in names)
+
+
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=OPERATOR,
@@ -185,6 +197,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "JSON of the chart's value fleet: what the jobs of an install or a namespace get, and may",
         _fleet,
     )
+    add("gangs", "", f"schedulers whose PodGroups jobs may have: {', '.join(GANG_SCHEDULERS)}", _gangs)
     add("state-directory", "", "directory that a restart keeps: it tells there which job was worked on as it ended")
     add("http-host", own.http_host, "address of /healthz, /readyz and /metrics")
     add("http-port", str(own.http_port), "port of /healthz, /readyz and /metrics", _port)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deepspeed_operator.api.fleet import NO_FLEET, Fleet
+from deepspeed_operator.api.gangs import GANG_SCHEDULERS, GangScheduling
 from deepspeed_operator.job.accelerators import CPU, NVIDIA_GPU
 
 # Bytes of a ConfigMap that the agent may take.
@@ -18,6 +19,7 @@ class Installation:
     the worker image, `default_accelerator` of jobs with an image of their own.
     `reads_nodes`: whether the operator may read the labels of nodes.
     `fleet`: what the platform team has set for jobs.
+    `gangs`: of which schedulers the operator may make PodGroups.
     """
 
     agent: str
@@ -27,3 +29,4 @@ class Installation:
     default_accelerator: str = NVIDIA_GPU
     reads_nodes: bool = False
     fleet: Fleet = NO_FLEET
+    gangs: frozenset[GangScheduling] = frozenset(GANG_SCHEDULERS)

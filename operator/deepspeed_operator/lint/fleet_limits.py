@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from deepspeed_operator.api.finding import Code, error
 from deepspeed_operator.api.fleet import Fleet
+from deepspeed_operator.api.gangs import GangScheduling
 from deepspeed_operator.api.job import DeepSpeedJob, ObjectMeta
 from deepspeed_operator.api.network import NetworkProfile
 from deepspeed_operator.api.queueing import LABEL_PRIORITY, Toleration
@@ -13,6 +14,7 @@ from deepspeed_operator.api.untyped import list_at, object_at
 from deepspeed_operator.dsconfig.wording import quoted
 from deepspeed_operator.job.fabric.profile import chosen_profile
 from deepspeed_operator.job.fleet_defaults import with_defaults
+from deepspeed_operator.job.gang_scheduler import asked_gang
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.template import POD, PodTemplate, pod_template
 
@@ -33,6 +35,10 @@ def limit_findings(job: DeepSpeedJob, installation: Installation) -> Iterator[Fi
     if limits.network_profiles is not None and profile not in {NetworkProfile.AUTO, *limits.network_profiles}:
         allowed = ", ".join([NetworkProfile.AUTO, *limits.network_profiles])
         yield exceeded("network_profiles", "spec.network.profile", profile, allowed)
+    gang = asked_gang(spec)
+    if gang not in {GangScheduling.AUTO, GangScheduling.NONE, *installation.gangs}:
+        message = f"is {gang}, and the operator may make no PodGroup of its (gangs of the operator's chart)."
+        yield error("spec.scheduling.gang", Code.EXCEEDS_LIMIT, message, "Remove it, or ask the platform team.")
     if limits.image_prefixes is not None:
         for path, image in _images(spec):
             if image != installation.worker_image and not any(_is_below(image, each) for each in limits.image_prefixes):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from deepspeed_operator.api.gangs import GangScheduling
 from deepspeed_operator.api.status import DeepSpeedJobStatus
 
 if TYPE_CHECKING:  # who only judges a job need not load the planner for it
@@ -270,10 +271,14 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class DeleteConfigMaps:
-    """Delete ConfigMaps and Secrets of earlier attempts, if any; fill `facts.oldest_config_map` with this attempt."""
+    """Delete ConfigMaps and Secrets of earlier attempts, if any; fill `facts.oldest_config_map` with this attempt.
+
+    PodGroups of these schedulers that have the same names go, too.
+    """
 
     attempt: int
     names: tuple[str, ...]
+    gangs: frozenset[GangScheduling] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,13 +287,15 @@ class DeleteChildren:
 
     Where something may not be deleted, fill `facts.kept_children` with why.
 
-    `config_maps`: names, of which Secrets go, too. `service`: the name of the Service. `slices`: EndpointSlices.
+    `config_maps`: names, of which Secrets go, too, and PodGroups of `gangs`. `service`: the name of the Service.
+    `slices`: EndpointSlices.
     """
 
     attempt: int
     config_maps: tuple[str, ...]
     service: str
     slices: tuple[str, ...]
+    gangs: frozenset[GangScheduling] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

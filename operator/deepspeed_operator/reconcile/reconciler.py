@@ -119,4 +119,4 @@ def _by_phase(observed: Observed, gang: Gang, installation: Installation) -> Out
         case Phase.STOPPING | Phase.SUSPENDED:
             return suspend_attempt(observed, gang)
         case Phase.ENDED:
-            return keep_result(observed, gang)
+            return keep_result(observed, gang, installation)

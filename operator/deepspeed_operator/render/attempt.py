@@ -36,6 +36,7 @@ from deepspeed_operator.render.hardening import Hardening
 from deepspeed_operator.render.identity import attempt_labels, child_metadata, job_labels
 from deepspeed_operator.render.network_profile import Fabric
 from deepspeed_operator.render.pod import AGENT_KEY, DEFAULT_CONTAINER, GangMembership, place_trainer, pod_volumes
+from deepspeed_operator.render.pod_group import PodGroupMembership, pod_group
 from deepspeed_operator.render.scheduling import Scheduling
 from deepspeed_operator.render.trainer_container import trainer_container, with_index
 
@@ -98,6 +99,11 @@ class Attempt:
             "immutable": True,
         }
 
+    def pod_groups(self) -> list[Json]:
+        """Return the PodGroup of the scheduler whose gang the run is, if it is any's."""
+        metadata = child_metadata(self.job, self._content_name, self._labels)
+        return [pod_group(each.gang, metadata, self.world.nodes, self._template) for each in self._membership]
+
     def pod(self, index: int) -> Json:
         """Return the pod with this index: the one that the attempt began with, or the latest that takes its place."""
         job, replacement = self.job.metadata.name, self._replacements.get(index)
@@ -114,6 +120,7 @@ class Attempt:
         labels = {
             **self._template.labels,
             **(self._placement.labels if self._placement is not None else {}),
+            **{label: value for each in self._membership for label, value in each.labels.items()},
             **{label: value for label, value in self._labels.items() if label not in self._kept_labels},
             LABEL_INDEX: str(index),
             **({LABEL_REPLACEMENT: str(number)} if number else {}),
@@ -161,6 +168,12 @@ class Attempt:
         return known.placement if known is not None and known.number == self.attempt else None
 
     @cached_property
+    def _membership(self) -> tuple[PodGroupMembership, ...]:
+        run = self.job.status.run
+        gang = run.gang if run is not None else None
+        return (PodGroupMembership(gang, self._content_name),) if gang is not None else ()
+
+    @cached_property
     def _template_digest(self) -> str:
         return template_digest(self.job)
 
@@ -176,6 +189,7 @@ class Attempt:
             Fabric(profile_of(spec), self._template),
             GangMembership(self.job.metadata.name, pod_volumes(spec, self._content_name)),
             Scheduling(self._labels, self._excluded_nodes, self._placement),
+            *self._membership,
             *([Hardening()] if is_worker_image(spec, self.installation) else []),
         )
 

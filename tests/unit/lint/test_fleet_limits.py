@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from deepspeed_operator.api.fleet import Fleet
+from deepspeed_operator.api.gangs import GangScheduling
 from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.lint.fleet_limits import limit_findings
@@ -114,3 +115,11 @@ def test_a_template_of_any_shape_is_looked_at() -> None:
     ]
     for pod in pods:
         assert found({"limits": LIMITS}, template={"spec": pod}) == {}
+
+
+@pytest.mark.parametrize(("gang", "told"), [("Volcano", False), ("KAI", True), ("Auto", False), ("None", False)])
+def test_a_gang_scheduler_that_the_chart_does_not_allow_is_told(gang: str, told: bool) -> None:
+    spec = {"training": {"script": "a.py"}, "scheduling": {"gang": gang}}
+    job = DeepSpeedJob.model_validate({"metadata": {"name": "a", "namespace": "ml"}, "spec": spec})
+    findings = limit_findings(job, Installation("", gangs=frozenset({GangScheduling.VOLCANO})))
+    assert [each.path for each in findings] == (["spec.scheduling.gang"] if told else [])

@@ -14,6 +14,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.api.queueing import QueueStatus
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding, Level, Run, State, Workers
+from deepspeed_operator.job.gang_scheduler import chosen_gang
 from deepspeed_operator.job.image import declared_version
 from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.job.template import pod_template
@@ -164,6 +165,7 @@ def _record_run(observed: Observed, judged: Admission, installation: Installatio
     draft.run = Run(
         id=spec.run_id,
         start_time=now,
+        gang=chosen_gang(spec, installation.gangs),
         failure_policy=spec.failure_policy,
         defaults=observed.defaults,
         active_deadline_seconds=spec.lifecycle.active_deadline_seconds if spec.lifecycle is not None else None,

@@ -9,6 +9,7 @@ from typing import Final
 from deepspeed_operator.api.finding import Code, warning
 from deepspeed_operator.api.lifecycle import CleanPodPolicy, Lifecycle
 from deepspeed_operator.api.names import content_name
+from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import DeleteChildren, Outcome
 from deepspeed_operator.reconcile.observe.gang import Gang
 from deepspeed_operator.reconcile.observe.observed import Observed
@@ -35,7 +36,7 @@ def kept_until(observed: Observed) -> datetime | None:
     return moment(run.completion_time) + timedelta(seconds=ttl)
 
 
-def clean_up(observed: Observed, gang: Gang) -> Outcome:
+def clean_up(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     """Delete the children of the ended run, and say so once they are: until then it is done again.
 
     Where the operator may not, it says that, and waits before it tries again.
@@ -54,7 +55,7 @@ def clean_up(observed: Observed, gang: Gang) -> Outcome:
     name, uid = gang.job, observed.job.metadata.uid
     first = observed.job.status.oldest_config_map or 1
     config_maps = tuple(content_name(name, uid, attempt) for attempt in range(first, gang.attempt + 1))
-    rest = DeleteChildren(gang.attempt, config_maps, name, slice_names(name, gang.nodes))
+    rest = DeleteChildren(gang.attempt, config_maps, name, slice_names(name, gang.nodes), installation.gangs)
     return Outcome(observed.job.status, (*removals, rest), (), observed.now)
 
 

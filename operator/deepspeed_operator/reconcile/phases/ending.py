@@ -7,6 +7,7 @@ from deepspeed_operator.api.attempt_status import AttemptOutcome, Obstacle, Phas
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Failure
 from deepspeed_operator.job.failure_rules import points_at_node
+from deepspeed_operator.job.installation import Installation
 from deepspeed_operator.reconcile.actions import Outcome
 from deepspeed_operator.reconcile.failure.attempt_end import AttemptEnd
 from deepspeed_operator.reconcile.failure.out_of_memory import explained
@@ -87,7 +88,7 @@ def fail_run(observed: Observed, gang: Gang, failure: Failure) -> Outcome:
     return report(observed, draft, check_at=observed.now)
 
 
-def keep_result(observed: Observed, gang: Gang) -> Outcome:
+def keep_result(observed: Observed, gang: Gang, installation: Installation) -> Outcome:
     """Keep the result; end what still runs. What has ended stays for as long as spec.lifecycle says."""
     status = observed.job.status
     changed = status.observed_generation != observed.job.metadata.generation and not observed.asks_for_another_run
@@ -95,7 +96,7 @@ def keep_result(observed: Observed, gang: Gang) -> Outcome:
         return report(observed, check_at=observed.now)
     keep_until = kept_until(observed)
     if keep_until is not None and keep_until <= observed.now:
-        return clean_up(observed, gang)
+        return clean_up(observed, gang, installation)
     staying = [pod for pod in (*gang.pods.values(), *gang.kept) if pod.deleted_at is None]
     due = {pod.name: at for pod in staying if (at := _may_stay_until(pod, observed)) is not None}
     ripe = tuple(pod for pod in staying if pod.name in due and due[pod.name] <= observed.now)

@@ -87,7 +87,7 @@ def _running(observed: Observed, gang: Gang, installation: Installation) -> Outc
     if gang.missing:
         observed.facts.want(ConfirmMissing(gang.missing_names))
         return end_attempt(observed, gang, end_by_loss(gang))
-    actions = (*delete(gang.stale), *addresses(observed, gang, installation), *outdated(observed, gang))
+    actions = (*delete(gang.stale), *addresses(observed, gang, installation), *outdated(observed, gang, installation))
     draft = StatusDraft.of(observed.job.status, counted=gang.workers)
     with meanwhile(keep_status(observed, *actions)):
         consult_agent(observed, gang)

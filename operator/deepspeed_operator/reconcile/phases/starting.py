@@ -79,6 +79,7 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
         Ensure(attempt.service(), doubted=True),
         Ensure(attempt.config_map(), doubted=True),
         EnsureToken(attempt.secret(), gang.attempt),
+        *(Ensure(each, doubted=True) for each in attempt.pod_groups()),
     )
     if not gang.missing:
         return needed
@@ -86,7 +87,7 @@ def children(observed: Observed, gang: Gang, installation: Installation) -> tupl
     if wrong is not None:
         return wrong
     pods = CreatePods(gang.attempt, tuple(attempt.pod(index) for index in gang.missing))
-    return (*needed, pods, *outdated(observed, gang))
+    return (*needed, pods, *outdated(observed, gang, installation))
 
 
 def of_another_run(observed: Observed) -> Obstacle:
@@ -96,12 +97,12 @@ def of_another_run(observed: Observed) -> Obstacle:
     return Obstacle(reason=Reason.INVALID_SPEC, message=words)
 
 
-def outdated(observed: Observed, gang: Gang) -> tuple[Action, ...]:
+def outdated(observed: Observed, gang: Gang, installation: Installation) -> tuple[Action, ...]:
     """Return the deletion of what earlier attempts have left, once this one's ConfigMap and pods are there."""
     name, uid = gang.job, observed.job.metadata.uid
     first = max(observed.job.status.oldest_config_map or 1, observed.facts.oldest_config_map or 1)
     names = tuple(content_name(name, uid, attempt) for attempt in range(first, gang.attempt))
-    return (DeleteConfigMaps(gang.attempt, names),) if names else ()
+    return (DeleteConfigMaps(gang.attempt, names, installation.gangs),) if names else ()
 
 
 def made_wrong(observed: Observed, installation: Installation) -> Obstacle | None:
