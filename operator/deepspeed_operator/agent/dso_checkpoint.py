@@ -92,10 +92,15 @@ class Checkpoints(threading.Thread):
         return before.path if before else ""
 
     @property
+    def completed(self) -> Checkpoint | None:
+        """The newest that was completed in the latest round; None if none was."""
+        newest, before = self.newest, self.before
+        return newest if newest is not None and (before is None or newest.time > before.time) else None
+
+    @property
     def progressed(self) -> bool:
         """Whether a checkpoint was completed in the latest round."""
-        newest, before = self.newest, self.before
-        return newest is not None and (before is None or newest.time > before.time)
+        return self.completed is not None
 
     def looked(self, now: float) -> bool:
         """Whether it is known what the round that is over has completed; for a look that takes long nobody waits."""

@@ -17,9 +17,9 @@ from dso_progressranks import RankProgress
 from dso_progresstrack import Track, near, values_of, whole
 from dso_walltime import LastStep
 
-SCRIPT, CALLBACK, ENGINE = "Script", "KubeflowCallback", "DeepSpeedEngine"
+SCRIPT, CALLBACK, ENGINE, CHECKPOINT = "Script", "KubeflowCallback", "DeepSpeedEngine", "Checkpoint"
 # In the order in which they are trusted: the program's own word first, and what is drawn for people last.
-SOURCES = (SCRIPT, CALLBACK, ENGINE, LOG, TRAINER, BAR, LIGHTNING)
+SOURCES = (SCRIPT, CALLBACK, ENGINE, LOG, TRAINER, BAR, LIGHTNING, CHECKPOINT)
 BARS = frozenset({BAR, LIGHTNING})  # which may count the steps since a start, and not those of the run
 
 
@@ -122,7 +122,7 @@ class Progress:
     def told_steps(self) -> ToldSteps:
         """What sources beside the engines have told of steps."""
         with self.lock:
-            told = [(source, track) for source, track in self.tracks.items() if source != ENGINE]
+            told = [(source, track) for source, track in self.tracks.items() if source not in (ENGINE, CHECKPOINT)]
             steps = [(source, track, track.step) for source, track in told if track.step is not None]
             complete = any(
                 track.total and step >= track.total and self._is_of_training(source, step)
@@ -142,8 +142,8 @@ class Progress:
         with self.lock:
             source = self._source()
             track = self.tracks[source] if source is not None else None
-            if source is None or track is None or track.step is None:
-                return None
+            if source in (None, CHECKPOINT) or track is None or track.step is None:
+                return None  # a checkpoint tells of many steps at once, long after they were made
             at, counted = track.last[0], source not in BARS
             return LastStep(track.step, at, first=at, taken=1, saving=0.0, counted=counted)
 

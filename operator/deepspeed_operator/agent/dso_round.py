@@ -15,7 +15,7 @@ from dso_launch import Cause, LaunchDocument
 from dso_output import Output, Printer, Tap
 from dso_pace import Pace
 from dso_processes import Child, Processes
-from dso_progress import Progress
+from dso_progress import CHECKPOINT, Progress
 from dso_progressinput import CallbackService, ProgressInput
 from dso_progressranks import RankRecords
 from dso_ranks import ProcessSpec, specs
@@ -166,8 +166,12 @@ class Round:
         """At all that tells of it, but for whole lines of output, which come by themselves."""
         self.progress_input.look(self.progress)
         self.progress.look(b"".join(child.stream.partial for child in self.processes.children[:1]))
-        if self.checkpoints and self.progress.save:
-            self.checkpoints.take_save(*self.progress.save)
+        if self.checkpoints:
+            if self.progress.save:
+                self.checkpoints.take_save(*self.progress.save)
+            completed = self.checkpoints.completed
+            if completed and completed.step is not None:
+                self.progress.take(CHECKPOINT, {"step": completed.step}, time.monotonic())
         if self.wall_time:
             self.wall_time.look(self.number, self.progress.last_step)
 

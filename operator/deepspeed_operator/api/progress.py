@@ -25,6 +25,7 @@ class ProgressSource(StrEnum):
     TRAINER_LOG = "TrainerLog"
     PROGRESS_BAR = "ProgressBar"
     LIGHTNING_BAR = "LightningBar"
+    CHECKPOINT = "Checkpoint"
 
 
 _Seconds = Annotated[Positive, Field(le=1e9)]
@@ -43,7 +44,8 @@ class Progress(ApiModel):
     source: ProgressSource = Field(
         description="Who tells the step: the first that does of Script (the program's own lines), KubeflowCallback "
         "(transformers), DeepSpeedEngine, DeepSpeedLog (steps_per_print), TrainerLog (what a trainer prints), "
-        "ProgressBar (tqdm) and LightningBar. docs/progress.md says how each is heard."
+        "ProgressBar (tqdm), LightningBar and Checkpoint (the newest complete one of this start of the ranks). "
+        "docs/progress.md says how each is heard."
     )
     step: Steps | None = Field(default=None, description="Optimizer steps of the run, those before a resume included.")
     total_steps: Steps | None = Field(default=None, description="How many there will be. Missing where nobody tells.")

@@ -44,6 +44,19 @@ def test_the_time_left_follows_from_the_steps_of_this_round_also_after_a_resume(
     assert state["stepSeconds"] == {"median": 2, "p95": 2}
 
 
+def test_where_nothing_else_is_heard_checkpoints_tell_of_steps_but_of_no_pace(made: Any) -> None:
+    made.take("Checkpoint", {"step": 100}, 10.0)
+    made.take("Checkpoint", {"step": 200}, 210.0)
+    made.take("Checkpoint", {"step": 200}, 260.0)
+    state = told(made, 260.0)
+    assert (state["source"], state["step"], state["secondsSinceUpdate"]) == ("Checkpoint", 200, 50)
+    made.look()
+    assert made.last_step is None
+    assert made.told_steps().at is None
+    made.take("TrainerLog", {"step": 240}, 270.0)
+    assert told(made, 270.0)["source"] == "TrainerLog"
+
+
 def test_what_a_resume_skips_is_no_speed(made: Any) -> None:
     # The Trainer's bar begins at 0, and jumps to where the run goes on.
     for at, step in ((0.0, 0), (1.0, 500), (3.0, 501), (5.0, 502)):

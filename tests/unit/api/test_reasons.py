@@ -24,7 +24,7 @@ NO_REASONS = {
     *("NoneType", "DummyOptim", "Python", "Traceback", "Head", "Fail", "Restart", "Auto"),
     *("FirstStep", "Step", "Evaluation", "Saving", "ChildFailedError"),
     *("KubeflowCallback", "Script", "DeepSpeedEngine", "DeepSpeedLog", "Trainer", "TrainerLog"),
-    *("LightningBar", "ProgressBar", "Authorization"),
+    *("LightningBar", "ProgressBar", "Checkpoint", "Authorization"),
 }
 PATH = re.compile(r"\b(?:spec|status)\.\w+(?:\.\w+)*")
 

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from deepspeed_operator.api.plan_status import MAX_MFU_PERCENT, PlanStatus
-from deepspeed_operator.api.progress import Progress
+from deepspeed_operator.api.progress import Progress, ProgressSource
 from deepspeed_operator.api.spec import DeepSpeedJobSpec
 from deepspeed_operator.reconcile.admission.plan_forecast import short
 from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
@@ -89,7 +89,7 @@ def _moment_of(progress: Progress) -> tuple[object, ...]:
 
 
 def _is_old(progress: Progress, now: datetime) -> bool:
-    if progress.last_update_time is None:
-        return False
+    if progress.last_update_time is None or progress.source is ProgressSource.CHECKPOINT:
+        return False  # how long it takes until the next one nobody knows
     slow = progress.step_seconds.p95 * SLOW_STEPS if progress.step_seconds is not None else 0
     return now - moment(progress.last_update_time) > max(STALE_AFTER, timedelta(seconds=slow))

@@ -121,6 +121,11 @@ def test_slow_steps_are_not_stale_before_five_of_them() -> None:
     assert known(simulation, told(step=481, secondsSinceUpdate=1600, stepSeconds=slow)).stale is True
 
 
+def test_checkpoints_come_seldom_and_are_not_stale_between_two() -> None:
+    saved = {"source": "Checkpoint", "stepSeconds": None, "secondsSinceUpdate": 3000}
+    assert known(running(), told(**saved)).stale is None
+
+
 def test_an_agent_that_does_not_answer_makes_it_stale_in_time() -> None:
     simulation = running()
     known(simulation, told())
