@@ -9,6 +9,7 @@ import pytest
 from deepspeed_operator.api.attempt_status import Phase, Replacement
 from deepspeed_operator.api.restarts import Restarts
 from deepspeed_operator.api.status import ConditionType, State
+from deepspeed_operator.reconcile.observe.checkpoints import checkpoint_of
 from deepspeed_operator.reconcile.observe.observed import AgentReport, Facts
 from deepspeed_operator.reconcile.observe.pods import timestamp
 from deepspeed_operator.reconcile.observe.read_as import read_as
@@ -396,3 +397,22 @@ def test_the_deadline_counts_from_the_latest_loss() -> None:
     simulation.settle()
     until = timestamp(simulation.now + timedelta(seconds=100))
     assert f"until {until} at the latest" in simulation.condition(ConditionType.RUNNING).message
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_pod_out_of_memory_is_replaced_where_the_ranks_have_saved_since_they_began(saved: bool) -> None:
+    simulation = running()
+    told = checkpoint_of({"path": "/checkpoints", "tag": "step5", "step": 5, "progressed": saved})
+    simulation.agent = AgentReport(1, simulation.now, checkpoint=told)
+    simulation.wait(61)
+    simulation.settle()
+    killed = agent_says(1, 1, -9, "HostOutOfMemory", pod=simulation.pod(1).name)
+    simulation.end(1, 137, killed, "OOMKilled")
+    for other in simulation.pods.values():
+        if not other.finished:
+            simulation.pods[other.name] = replace(other, ready=False)
+    simulation.settle()
+    simulation.wait(12)
+    simulation.settle()
+    assert [each.reason for each in replacements(simulation)] == (["HostOutOfMemory"] if saved else [])
+    assert simulation.job.status.state is (State.RESTARTING if saved else State.FAILED)

@@ -8,6 +8,7 @@ from deepspeed_operator.api.restarts import RepeatedFailure
 from deepspeed_operator.api.status import DeepSpeedJobStatus, Run
 from deepspeed_operator.reconcile.failure.restart_policy import RunRecord
 from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
+from deepspeed_operator.reconcile.observe.latest_checkpoint import has_saved
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import moment
 from deepspeed_operator.reconcile.observe.rounds import Rounds
@@ -31,7 +32,7 @@ def run_record(observed: Observed, gang: Gang, run: Run, attempt: AttemptStatus,
         repeated=repeated,
         progressed=_progressed(observed, gang, attempt, rounds),
         in_a_row=(1 + sum(1 for _ in _soon(observed.job.status, run))) if soon else 0,
-        saved=_saved(gang),
+        saved=has_saved(observed, gang),
         seed=f"{observed.job.metadata.uid}-{attempt.number}",
     )
 
@@ -47,11 +48,6 @@ def _progressed(observed: Observed, gang: Gang, attempt: AttemptStatus, rounds: 
     if rounds is not None and rounds.last is not None and rounds.last.time is not None:
         began = max(began, datetime.fromtimestamp(rounds.last.time, tz=observed.now.tzinfo))
     return observed.now - began >= _HEALTHY
-
-
-def _saved(gang: Gang) -> bool:
-    """Whether the last round has completed a checkpoint, by the words of rank 0's agent."""
-    return any(message.checkpoint.progressed for message in last_messages(gang) if message.checkpoint is not None)
 
 
 def _soon(status: DeepSpeedJobStatus, run: Run) -> Iterator[int]:

@@ -18,6 +18,7 @@ from deepspeed_operator.reconcile.actions import ConfirmMissing
 from deepspeed_operator.reconcile.failure.attempt_end import Failed, settles_at
 from deepspeed_operator.reconcile.failure.first_failure import ended_by, loss_of
 from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.latest_checkpoint import has_saved
 from deepspeed_operator.reconcile.observe.messages import AgentMessage, agent_message
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.observe.pods import PodView
@@ -100,7 +101,8 @@ def _goes_on(observed: Observed, gang: Gang, lost: tuple[LostMember, ...]) -> bo
 
 def _is_a_loss(observed: Observed, gang: Gang, lost: LostMember) -> bool:
     """Whether the pod ended by itself and for its own sake, and not with its gang."""
-    if lost.failure.reason not in _OF_ONE_POD or rule_for(lost.end.cause, observed.policy).action is RuleAction.FAIL:
+    action = rule_for(lost.end.cause, observed.policy).action_after(has_saved(observed, gang))
+    if lost.failure.reason not in _OF_ONE_POD or action is RuleAction.FAIL:
         return False
     said = _message(gang.pods.get(lost.index) or gang.lost.get(lost.index))
     if said is None or said.index in {None, lost.index}:

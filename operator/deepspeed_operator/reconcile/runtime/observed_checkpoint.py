@@ -7,8 +7,8 @@ from deepspeed_operator.api.progress import ProgressSource
 from deepspeed_operator.api.reasons import Reason
 from deepspeed_operator.api.status import Finding
 from deepspeed_operator.reconcile.actions import JobEvent
-from deepspeed_operator.reconcile.observe.checkpoints import CheckpointReport
-from deepspeed_operator.reconcile.observe.gang import Gang, last_messages
+from deepspeed_operator.reconcile.observe.gang import Gang
+from deepspeed_operator.reconcile.observe.latest_checkpoint import latest_checkpoint
 from deepspeed_operator.reconcile.observe.observed import Observed
 from deepspeed_operator.reconcile.report.draft import StatusDraft
 
@@ -21,14 +21,6 @@ _COUNTED: Final = frozenset(
         ProgressSource.KUBEFLOW_CALLBACK,
     }
 )
-
-
-def latest_checkpoint(observed: Observed, gang: Gang) -> CheckpointReport | None:
-    """Return the latest that is known of the attempt's checkpoints; None if nothing is."""
-    left = next((message.checkpoint for message in last_messages(gang) if message.checkpoint is not None), None)
-    if left is not None:
-        return left
-    return observed.agent.checkpoint if observed.agent is not None else None
 
 
 def report_checkpoint(observed: Observed, gang: Gang, draft: StatusDraft, *, at_the_end: bool = False) -> None:
