@@ -53,7 +53,8 @@ def test_rank_0_that_never_starts_is_missing(gang: Make) -> None:
 
 
 def test_a_host_with_a_name_is_served_on_every_interface(gang: Make) -> None:
-    made = gang(hosts=["localhost"], script="import time; time.sleep(60)")
+    # Other gangs have ports below 30,000, each on an address of its own, of which one is in the way of every interface.
+    made = gang(hosts=["localhost"], port=30999, script="import time; time.sleep(60)")
     running = made.start()
     running.wait_until_ready()
     for running.host in ("127.0.0.1", "127.9.9.9"):
