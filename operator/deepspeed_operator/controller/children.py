@@ -149,10 +149,8 @@ async def remove_config_map(
     if live is None or owner_of(live, job) is not Owner.OURS:
         return None
     await _delete(client, job, SECRETS, name, None)
-    for resource in (POD_GROUPS[gang] for gang in gangs):
-        group = await read(client, resource, job.metadata.namespace, name, metadata=True)
-        if group is not None and owner_of(group, job) is Owner.OURS:
-            await _delete(client, job, resource, name, group["metadata"]["uid"])
+    for gang in gangs:
+        await _remove(client, job, POD_GROUPS[gang], name)
     try:
         await _delete(client, job, CONFIG_MAPS, name, live["metadata"]["uid"])
     except ApiError as error:
@@ -165,9 +163,13 @@ async def remove_config_map(
 async def remove_names(client: Client, job: DeepSpeedJob, service: str, slices: Iterable[str]) -> None:
     """Delete the job's Service and EndpointSlices, as far as they are the job's."""
     for resource, name in (SERVICES, service), *((ENDPOINT_SLICES, name) for name in slices):
-        live = await read(client, resource, job.metadata.namespace, name, metadata=True)
-        if live is not None and owner_of(live, job) is Owner.OURS:
-            await _delete(client, job, resource, name, live["metadata"]["uid"])
+        await _remove(client, job, resource, name)
+
+
+async def _remove(client: Client, job: DeepSpeedJob, resource: Resource, name: str) -> None:
+    live = await read(client, resource, job.metadata.namespace, name, metadata=True)
+    if live is not None and owner_of(live, job) is Owner.OURS:
+        await _delete(client, job, resource, name, live["metadata"]["uid"])
 
 
 async def _delete(client: Client, job: DeepSpeedJob, resource: Resource, name: str, uid: str | None) -> None:

@@ -72,7 +72,7 @@ class Replica:
             default_accelerator=settings.default_accelerator,
             reads_nodes=settings.reads_nodes,
             fleet=settings.fleet,
-            gangs=frozenset(settings.gangs),
+            gangs=settings.gangs,
         )
         policy = jobs_policy(settings.namespace, settings.jobs_ingress) if settings.isolates_jobs else None
         isolation = Isolation(self.client, policy)

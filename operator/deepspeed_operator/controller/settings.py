@@ -61,7 +61,7 @@ class Settings:
     isolates_jobs: bool = True
     jobs_ingress: tuple[Json, ...] = ()  # further rules of that NetworkPolicy
     fleet: Fleet = NO_FLEET
-    gangs: tuple[GangScheduling, ...] = ()
+    gangs: frozenset[GangScheduling] = frozenset()
     http_host: str = "0.0.0.0"  # noqa: S104 -- probes and Prometheus come from outside the pod
     http_port: int = 8080
     loss_metric: bool = False
@@ -81,10 +81,9 @@ def settings_from(arguments: Sequence[str], environment: Mapping[str, str]) -> S
             f"{given.retry_period:g} contradict each other: a lease must last longer than its renew deadline, and that "
             "longer than 1.2 retry periods"
         )
-    namespaces = cast("str", given.watch_namespaces)
     return Settings(
         namespace=given.namespace,
-        watched_namespaces=tuple(sorted({part.strip() for part in namespaces.split(",") if part.strip()})),
+        watched_namespaces=tuple(sorted(set(_parts(given.watch_namespaces)))),
         key_secret=given.key_secret,
         identity=given.identity,
         qps=given.qps,
@@ -147,13 +146,18 @@ def _fleet(text: str) -> Fleet:
     return fleet
 
 
-def _gangs(text: str) -> tuple[GangScheduling, ...]:
+def _parts(text: str) -> list[str]:
+    """Return what stands between commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _gangs(text: str) -> frozenset[GangScheduling]:
     """Parse names of schedulers, with commas between."""
-    names = [part.strip() for part in text.split(",") if part.strip()]
+    names = _parts(text)
     unknown = [name for name in names if name not in GANG_SCHEDULERS]
     if unknown:
         raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: write any of {', '.join(GANG_SCHEDULERS)}")
-    return tuple(GangScheduling(name) for name in names)
+    return frozenset(map(GangScheduling, names))
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:

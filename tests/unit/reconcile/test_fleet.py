@@ -149,13 +149,18 @@ def limited(**limits: Any) -> Fleet:
     return Fleet.model_validate({"namespaces": {"ml": {"limits": limits}}})
 
 
-def test_a_job_beyond_a_limit_is_refused_and_nothing_is_made() -> None:
-    simulation = Simulation(job(), installation=of(limited(maxNodes=1)))
+def refused_for_a_limit(simulation: Simulation) -> str:
+    """Return the words by which the job is refused, of which nothing but its status is written."""
     simulation.settle()
     assert simulation.writes == ["status"]
     accepted = simulation.condition(ConditionType.ACCEPTED)
     assert (accepted.status, accepted.reason) == ("False", "LimitExceeded")
-    assert accepted.message.startswith(
+    return accepted.message
+
+
+def test_a_job_beyond_a_limit_is_refused_and_nothing_is_made() -> None:
+    simulation = Simulation(job(), installation=of(limited(maxNodes=1)))
+    assert refused_for_a_limit(simulation).startswith(
         "1 error, nothing was created: spec.nodes: is 2, and the platform team allows 1 at most "
         "(fleet.namespaces.ml.limits.maxNodes of the operator's chart)."
     )
@@ -221,11 +226,7 @@ class Crowded(Simulation):
 
 def test_a_job_beyond_the_number_of_its_namespace_is_refused_until_another_has_ended() -> None:
     simulation = Crowded(job(), installation=of(limited(maxJobs=3)), others=3)
-    simulation.settle()
-    assert simulation.writes == ["status"]
-    accepted = simulation.condition(ConditionType.ACCEPTED)
-    assert (accepted.status, accepted.reason) == ("False", "LimitExceeded")
-    assert accepted.message.startswith(
+    assert refused_for_a_limit(simulation).startswith(
         "Namespace ml has as many jobs with a run that has not ended as the platform team allows, 3 at most "
         "(fleet.namespaces.ml.limits.maxJobs of the operator's chart); nothing was created."
     )

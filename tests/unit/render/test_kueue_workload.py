@@ -1,27 +1,25 @@
 """Every golden file of Kueue's holds a job and, below it, the Workload that stands for it in its queue."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from deepspeed_operator.api.job import DeepSpeedJob
 from tests.unit.reconcile.simulation import Simulation
-from tests.unit.render.test_golden import GOLDEN, MARK
-from tests.unit.render.yaml_text import to_yaml
+from tests.unit.render.test_golden import GOLDEN, hold
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("kueue/*.yaml")), ids=lambda path: path.stem)
-def test_rendered_workloads_are_the_golden_ones(path: Path, request: pytest.FixtureRequest) -> None:
-    written, mark, expected = path.read_text().partition(MARK)
-    assert mark, "a golden file has its mark"
+def workload_of(written: str) -> list[dict[str, Any]]:
     simulation = Simulation(DeepSpeedJob.model_validate(yaml.safe_load(written)))
     simulation.settle()
     (workload,) = simulation.workloads.values()
     for of_the_server in ("uid", "resourceVersion"):
         del workload["metadata"][of_the_server]
-    actual = to_yaml([workload])
-    if request.config.getoption("--update-golden"):
-        path.write_text(written + MARK + actual)
-    else:
-        assert actual == expected
+    return [workload]
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("kueue/*.yaml")), ids=lambda path: path.stem)
+def test_rendered_workloads_are_the_golden_ones(path: Path, request: pytest.FixtureRequest) -> None:
+    hold(path, request, workload_of)

@@ -11,8 +11,7 @@ from deepspeed_operator.api.job import DeepSpeedJob
 from deepspeed_operator.job.gang_scheduler import SCHEDULER_NAMES, chosen_gang
 from deepspeed_operator.render.attempt import Attempt
 from tests.unit.reconcile.simulation import INSTALLATION, Simulation, job
-from tests.unit.render.test_golden import GOLDEN, MARK
-from tests.unit.render.yaml_text import to_yaml
+from tests.unit.render.test_golden import GOLDEN, hold
 
 NOBODY = frozenset[GangScheduling]()
 ALL = frozenset(GANG_SCHEDULERS)
@@ -32,10 +31,7 @@ def groups(simulation: Simulation) -> list[tuple[str, int]]:
     return [(name, each["spec"]["minMember"]) for name, each in sorted(found)]
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("gangs/*.yaml")), ids=lambda path: path.stem)
-def test_pod_groups_and_their_pods_are_the_golden_ones(path: Path, request: pytest.FixtureRequest) -> None:
-    written, mark, expected = path.read_text().partition(MARK)
-    assert mark, "a golden file has its mark"
+def group_and_member(written: str) -> list[dict[str, Any]]:
     simulation = Simulation(DeepSpeedJob.model_validate(yaml.safe_load(written)))
     simulation.settle()
     (group,) = (each for (kind, _), each in simulation.objects.items() if kind == "PodGroup")
@@ -44,11 +40,12 @@ def test_pod_groups_and_their_pods_are_the_golden_ones(path: Path, request: pyte
         "metadata": {key: pod["metadata"][key] for key in ("labels", "annotations")},
         "spec": {"schedulerName": pod["spec"]["schedulerName"]},
     }
-    actual = to_yaml([group, member])
-    if request.config.getoption("--update-golden"):
-        path.write_text(written + MARK + actual)
-    else:
-        assert actual == expected
+    return [group, member]
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("gangs/*.yaml")), ids=lambda path: path.stem)
+def test_pod_groups_and_their_pods_are_the_golden_ones(path: Path, request: pytest.FixtureRequest) -> None:
+    hold(path, request, group_and_member)
 
 
 @pytest.mark.parametrize("gang", GANG_SCHEDULERS)
